@@ -296,7 +296,10 @@ type Status struct {
 	Dropped         map[string]uint64 `json:"dropped"`
 	Pending         int               `json:"recordsPending"` // records that wait for their interface to be scanned
 	NetlinkOverruns int               `json:"netlinkOverruns"`
-	HostAddresses   []string          `json:"hostAddresses"`
+	// HostAddresses are the node's own addresses that are compared with those of pods. HostAddressesOmitted counts those that are not, in
+	// all of their networks or some: there are more than 4,096.
+	HostAddresses        []string `json:"hostAddresses"`
+	HostAddressesOmitted int      `json:"hostAddressesOmitted,omitzero"`
 	// DADFailedAddresses counts the addresses of pods whose IPv6 duplicate address detection failed, so
 	// that their kernels do not use them. DADFailed lists up to 100.
 	DADFailedAddresses int         `json:"dadFailedAddresses"`

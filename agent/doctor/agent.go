@@ -113,6 +113,10 @@ func checkDrops(_ context.Context, known *facts) Check {
 		parts = append(parts, fmt.Sprintf("%d %s", s.Dropped[reason], reason))
 		advice = append(advice, cmp.Or(dropAdvice[kind], "dupip status -o wide has details"))
 	}
+	if s.HostAddressesOmitted > 0 {
+		parts = append(parts, fmt.Sprintf("%d of the node's own addresses are not compared", s.HostAddressesOmitted))
+		advice = append(advice, fmt.Sprintf("the node has more addresses than an agent compares (%d): a duplicate of the others is not found", len(s.HostAddresses)))
+	}
 	if len(parts) == 0 {
 		return ok("none")
 	}

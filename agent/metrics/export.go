@@ -49,6 +49,7 @@ func exportAgent(s AgentStats, out *series) {
 		out.add(solicitations, float64(s.Solicitations[purpose]), string(purpose))
 	}
 	out.add(recordsPending, float64(s.Pending))
+	out.add(hostOmitted, float64(s.HostOmitted))
 	out.add(netlinkOverruns, float64(s.NetlinkOverruns))
 }
 

@@ -89,6 +89,7 @@ func rich() Sources {
 			Suppressed:      map[string]uint64{"shared": 2, "forwarded": 1, "solicit: off": 0},
 			Solicitations:   map[detector.Purpose]uint64{detector.Verify: 12, detector.Refresh: 34},
 			Pending:         3,
+			HostOmitted:     4,
 			NetlinkOverruns: 1,
 		}),
 		Cluster: answering(ClusterStats{

@@ -70,6 +70,7 @@ type AgentStats struct {
 	// Solicitations counts probes.
 	Solicitations   map[detector.Purpose]uint64
 	Pending         int    // records that wait for their interface to be scanned
+	HostOmitted     int    // addresses of the node that are not compared, because there are too many
 	NetlinkOverruns uint64 // see links.Watcher.Overruns
 }
 

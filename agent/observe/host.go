@@ -9,8 +9,8 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// maxHostKeys limits the node's own addresses. A node with more has service addresses on its devices.
-const maxHostKeys = 64
+// maxHostKeys limits the node's own addresses in their networks: each is leased to other nodes. make scale plays nodes with as many.
+const maxHostKeys = 4096
 
 // hostAddresses are the addresses of the node itself.
 type hostAddresses struct {
@@ -19,6 +19,7 @@ type hostAddresses struct {
 	listed       []links.HostAddress
 	gossip       links.HostAddress // the one at which the node receives gossip, if it has a subnet
 	keys         []hostAddress
+	omitted      int            // how many of the listed addresses have not all of their keys, because of maxHostKeys
 	parents      map[string]int // how many interfaces send by a device, by its name
 }
 
@@ -43,18 +44,27 @@ func (h *hostAddresses) carriesGossip(device string) bool {
 	return h.gossip.Subnet.IsValid() && h.gossip.Device == device
 }
 
-// hostKeys finds the networks of the node's addresses. An address on several devices counts once in
+// hostKeys finds the networks of the node's addresses, and counts the addresses that are omitted because there are too many: never the one
+// at which the node receives gossip, and its main ones come first in the list. An address on several devices counts once in
 // each network; one on the host end of a secondary interface is not the node's in the networks of pods.
-func (t *Table) hostKeys(list []links.HostAddress) []hostAddress {
-	var keys []hostAddress
-	known, secondary := make(map[detector.Key]bool), make(map[int]bool)
+func (t *Table) hostKeys(list []links.HostAddress) (keys []hostAddress, omitted int) {
+	known, secondary, lacking := make(map[detector.Key]bool), make(map[int]bool), make(map[netip.Addr]bool)
 	for _, i := range t.interfaces {
 		secondary[i.Index] = !i.Primary()
 	}
 	add := func(key detector.Key, address links.HostAddress) {
-		if !known[key] && len(keys) < maxHostKeys && !secondary[address.Index] {
+		switch {
+		case known[key] || secondary[address.Index]:
+		case len(keys) == maxHostKeys:
+			lacking[address.IP] = true
+		default:
 			known[key] = true
 			keys = append(keys, hostAddress{key, address})
+		}
+	}
+	for _, address := range list {
+		if address.IP == t.GossipAddress {
+			add(hostKey(t.config, address), address)
 		}
 	}
 	for _, address := range list {
@@ -65,7 +75,7 @@ func (t *Table) hostKeys(list []links.HostAddress) []hostAddress {
 			add(key, address)
 		}
 	}
-	return keys
+	return keys, len(lacking)
 }
 
 // segmentKey returns the second key of an address of the node: in the network of devices inside of pods that send by its device. Where
@@ -95,13 +105,18 @@ func (t *Table) addParent(i *links.Interface, n int) {
 // setHost updates the bindings of the node's own addresses.
 func (t *Table) setHost(list []links.HostAddress, now time.Time) (all []Observation) {
 	t.host.setListed(list, t.GossipAddress)
-	present := t.hostKeys(list)
+	present, omitted := t.hostKeys(list)
+	kept := make(map[detector.Key]bool, len(present))
+	for _, address := range present {
+		kept[address.key] = true
+	}
 	for _, old := range t.host.keys {
-		if !slices.ContainsFunc(present, func(a hostAddress) bool { return a.key == old.key }) {
+		if !kept[old.key] {
 			all = append(all, withdrawn(old.key, t.Host, "the address left the node, or its network"))
 		}
 	}
-	t.host.keys, t.host.stale = present, false
+	t.host.keys, t.host.omitted, t.host.stale = present, omitted, false
+	all = slices.Grow(all, len(present))
 	for _, address := range present {
 		all = append(all, t.hostObservation(address, now))
 	}
@@ -133,6 +148,9 @@ func (t *Table) hostObservation(address hostAddress, at time.Time) Observation {
 // the key is not in the list.
 func (t *Table) FindHost(list []links.HostAddress, key detector.Key, at time.Time) (Observation, bool) {
 	for _, address := range list {
+		if address.IP != key.IP {
+			continue
+		}
 		if second, ok := t.segmentKey(address); hostKey(t.config, address) == key || ok && second == key {
 			return t.hostObservation(hostAddress{key, address}, at), true
 		}
@@ -141,11 +159,13 @@ func (t *Table) FindHost(list []links.HostAddress, key detector.Key, at time.Tim
 }
 
 // HostIPs returns the node's own addresses, sorted and without duplicates.
-func (t *Table) HostIPs() []netip.Addr {
-	var ips []netip.Addr
+func (t *Table) HostIPs() (ips []netip.Addr) {
 	for _, address := range t.host.keys {
 		ips = append(ips, address.IP)
 	}
 	slices.SortFunc(ips, netip.Addr.Compare)
 	return slices.Compact(ips)
 }
+
+// HostOmitted counts the node's own addresses that are not compared, in all of their networks or some, because there are too many.
+func (t *Table) HostOmitted() int { return t.host.omitted }

@@ -3,6 +3,7 @@ package observe
 import (
 	"net/netip"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -88,19 +89,73 @@ func TestHostAddresses(t *testing.T) {
 	if got := w.HostIPs(); !slices.Equal(got, []netip.Addr{ip}) {
 		t.Errorf("the node's addresses are %v", got)
 	}
-	var many []links.HostAddress
-	for n := range 1000 {
-		many = append(many, links.HostAddress{IP: netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}), Device: "eth0", Index: 2})
+}
+
+// TestManyHostAddresses: the address at which the node receives gossip is never among those that are omitted, then the order of the list
+// decides.
+func TestManyHostAddresses(t *testing.T) {
+	w := newHarness(t, "networks: [{name: a, match: {interfaces: [br-a]}}]")
+	w.GossipAddress = netip.MustParseAddr("192.168.7.1")
+	list := hostList(maxHostKeys + 9)
+	list = append(list, links.HostAddress{IP: w.GossipAddress, Subnet: netip.MustParsePrefix("192.168.7.0/24"), Device: "eth0"})
+	kept := make(map[netip.Addr]bool)
+	update := func(list []links.HostAddress, omitted int) {
+		t.Helper()
+		_, all := w.Update(links.Event{Kind: links.HostAddresses, Host: list}, time.Now())
+		for _, o := range all {
+			if kept[o.Sighting.Key.IP] = o.Kind == Seen; o.Kind == Withdrawn {
+				delete(kept, o.Sighting.Key.IP)
+			}
+		}
+		if n := w.HostOmitted(); n != omitted || len(kept) != len(w.HostIPs()) || len(kept)+n != len(list) || !kept[w.GossipAddress] || !kept[list[0].IP] {
+			t.Errorf("%d addresses of the node are kept and %d omitted, want %d of %d to be omitted; gossip's is kept: %t", len(kept), n, omitted, len(list), kept[w.GossipAddress])
+		}
 	}
-	list(many...)
-	if n := len(w.HostIPs()); n != maxHostKeys {
-		t.Errorf("%d addresses of the node are kept, want %d", n, maxHostKeys)
+	update(list, 10)
+	slices.Reverse(list)
+	update(list, 10)
+	update(list[:50], 0)
+	list = append(hostList(maxHostKeys-1), list[0])
+	update(list, 0)
+	// An address in two networks counts as omitted if there is no room for one of them.
+	double := list[0]
+	double.Device, double.Index = "br-a", 7
+	w.Update(links.Event{Kind: links.HostAddresses, Host: append(list, double)}, time.Now())
+	if n := w.HostOmitted(); n != 1 || len(w.HostIPs()) != maxHostKeys {
+		t.Errorf("%d are omitted, %d are kept, want 1 and %d", n, len(w.HostIPs()), maxHostKeys)
 	}
+}
+
+// TestFindHost: an address is found in its network, at any place of the list.
+func TestFindHost(t *testing.T) {
+	w, many := newHarness(t, ""), hostList(1000)
 	o, ok := w.FindHost(many, detector.Key{Network: "default", IP: many[999].IP}, time.Now())
-	if !ok || o.Sighting.Key.IP != many[999].IP || o.Sighting.Holder.InterfaceName != "eth0" {
+	if !ok || o.Sighting.Key.IP != many[999].IP || o.Sighting.Holder.InterfaceName != "eth1" {
 		t.Errorf("found %+v, %t", o, ok)
 	}
 	if o, ok := w.FindHost(many, detector.Key{Network: "a", IP: many[999].IP}, time.Now()); ok {
 		t.Errorf("found in another network: %+v", o)
 	}
+}
+
+// BenchmarkHostAddresses lists the node's own addresses again. Nothing has changed, as at most times.
+func BenchmarkHostAddresses(b *testing.B) {
+	for _, n := range []int{64, 1000, 4096} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			w, list := newHarness(b, ""), hostList(n)
+			for b.Loop() {
+				if _, all := w.Update(links.Event{Kind: links.HostAddresses, Host: list}, time.Now()); len(all) != n {
+					b.Fatalf("%d observations, want %d", len(all), n)
+				}
+			}
+		})
+	}
+}
+
+// hostList is a list of n addresses of the node on one device.
+func hostList(n int) (list []links.HostAddress) {
+	for i := range n {
+		list = append(list, links.HostAddress{IP: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Device: "eth1", Index: 3})
+	}
+	return list
 }

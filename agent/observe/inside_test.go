@@ -158,10 +158,7 @@ func TestNodesSegment(t *testing.T) {
 // TestManyParentAddresses: the keys of a segment displace none of the cluster's network.
 func TestManyParentAddresses(t *testing.T) {
 	w := newHarness(t, "")
-	var list []links.HostAddress
-	for n := range maxHostKeys {
-		list = append(list, links.HostAddress{IP: netip.AddrFrom4([4]byte{10, 1, 0, byte(n)}), Device: "eth1"})
-	}
+	list := hostList(maxHostKeys)
 	w.inside("eth1", 1, 7)
 	_, all := w.Update(links.Event{Kind: links.HostAddresses, Host: list}, time.Now())
 	n := 0

@@ -17,7 +17,7 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-func parsed(t *testing.T, text string) *config.Config {
+func parsed(t testing.TB, text string) *config.Config {
 	t.Helper()
 	c, err := config.Parse([]byte(text))
 	if err != nil {
@@ -41,7 +41,7 @@ type harness struct {
 	forgotten []bpf.Record
 }
 
-func newHarness(t *testing.T, text string) *harness {
+func newHarness(t testing.TB, text string) *harness {
 	t.Helper()
 	w := &harness{probed: make(map[netip.Addr]detector.HolderID), names: make(map[uint64]pods.Change), leads: make(map[string]netip.Addr)}
 	w.Table = New(Options{

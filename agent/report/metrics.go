@@ -72,7 +72,7 @@ func (r *Report) agentStats() metrics.AgentStats {
 	counts := r.Detector.Counts()
 	stats := metrics.AgentStats{
 		Dropped: r.dropped(counts), Suppressed: counts.Suppressed, Solicitations: r.Prober.Sent(),
-		Pending: r.Table.Pending(), NetlinkOverruns: uint64(r.Watcher.Overruns()),
+		Pending: r.Table.Pending(), HostOmitted: r.Table.HostOmitted(), NetlinkOverruns: uint64(r.Watcher.Overruns()),
 	}
 	stats.Solicitations[detector.Verify] += r.Peer.Requested()
 	return stats

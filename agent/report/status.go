@@ -90,6 +90,7 @@ func (r *Report) addParts(document *api.Status) {
 		}
 		document.Interfaces = append(document.Interfaces, status)
 	}
+	document.HostAddressesOmitted = r.Table.HostOmitted()
 	for _, ip := range r.Table.HostIPs() {
 		document.HostAddresses = append(document.HostAddresses, ip.String())
 	}

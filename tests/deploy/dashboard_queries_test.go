@@ -52,6 +52,7 @@ var notShown = map[string]string{
 	"dupip_state_last_write_timestamp_seconds":   "written only when something has changed: its age means nothing",
 	"dupip_config_last_reload_timestamp_seconds": "dupip status shows it",
 	"dupip_gossip_reporters":                     "most clusters have none",
+	"dupip_host_addresses_omitted":               "hardly a node has so many addresses; dupip status and dupip doctor say it",
 	"dupip_drills":                               "a drill shows itself what it does",
 }
 

@@ -18,6 +18,9 @@ type status struct {
 	Pending    int               `json:"recordsPending"`
 	Resyncs    int               `json:"netlinkOverruns"`
 
+	HostAddresses        []string `json:"hostAddresses"`
+	HostAddressesOmitted int      `json:"hostAddressesOmitted"`
+
 	DADFailedCount int `json:"dadFailedAddresses"`
 	DADFailed      []struct {
 		Network   string

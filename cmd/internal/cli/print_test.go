@@ -360,6 +360,18 @@ func TestPrintStatusDADFailed(t *testing.T) {
 	}
 }
 
+// The status counts the node's own addresses that are not compared, if there are such.
+func TestPrintStatusHostAddresses(t *testing.T) {
+	for omitted, want := range map[int]string{0: "", 7: "Node's own  1 address; 7 more are not compared: there are too many\n"} {
+		p, out := printer(80)
+		p.Status(api.Status{HostAddresses: []string{"192.0.2.1"}, HostAddressesOmitted: omitted})
+		_, got, _ := strings.Cut(out.String(), "faded\n")
+		if got, _, _ = strings.Cut(got, "Dropped"); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // While the agent attaches, its status says how far it is, and does not list the interfaces that wait.
 func TestStatusWhileAttaching(t *testing.T) {
 	p, out := printer(80)

@@ -32,6 +32,9 @@ func (p *Printer) Status(s api.Status) {
 	if s.DADFailedAddresses > 0 {
 		line("DAD failed", "%s", dadFailedText(s, p.Wide))
 	}
+	if s.HostAddressesOmitted > 0 {
+		line("Node's own", "%s; %d more are not compared: there are too many", Plural(len(s.HostAddresses), "address", "addresses"), s.HostAddressesOmitted)
+	}
 	if suppressed := counts(s.Suppressed); suppressed != none {
 		line("Suppressed", "%s", suppressed)
 	}
