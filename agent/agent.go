@@ -159,7 +159,7 @@ func (a *Agent) assemble(c *config.Config) error {
 		log: a.opts.Log, detector: detector.New(detector.Options{Node: a.node.ID(), MinOverlap: a.opts.MinOverlap}),
 		events: a.watcher.Events(), pods: a.pods, store: a.store, cluster: a.cluster,
 		operations: make(chan func()), stopped: make(chan struct{}),
-		ready: a.opts.Ready, forgetting: forgetting{log: a.opts.Log, forget: a.observer.Forget}, scanning: make(scanning),
+		ready: a.opts.Ready, forgetting: forgetting{log: a.opts.Log, forget: a.observer.Forget}, scanning: make(scanning), host: hostProbes{list: links.ListHostAddresses},
 	}
 	limits := c.Limits()
 	l.prober = probe.New(probe.Options{

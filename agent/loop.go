@@ -38,6 +38,7 @@ type loop struct {
 
 	forgetting forgetting
 	scanning   scanning
+	host       hostProbes
 	operations chan func()
 	stopped    chan struct{}
 	saveAt     time.Time // zero: everything is saved
@@ -98,7 +99,7 @@ func (l *loop) turn() {
 // next returns when tick has something to do.
 func (l *loop) next() time.Time {
 	next := l.table.Next()
-	for _, at := range []time.Time{l.peer.NextTick(), l.prober.Next(), l.saveAt} {
+	for _, at := range []time.Time{l.peer.NextTick(), l.prober.Next(), l.host.due(), l.saveAt} {
 		if !at.IsZero() && at.Before(next) {
 			next = at
 		}
@@ -216,8 +217,13 @@ func (l *loop) receive(message cluster.Message, now time.Time) {
 // local reports whether a binding is one of this node.
 func (l *loop) local(b *detector.Binding) bool { return b.Holder.ID.Node == l.table.Host.Node }
 
-// act carries out the actions of the peer.
+// act carries out the actions of the peer, and those that follow.
 func (l *loop) act() {
+	for l.actOnce(); l.answerHost(time.Now()); l.actOnce() {
+	}
+}
+
+func (l *loop) actOnce() {
 	for a := l.peer.Next(time.Now()); a != nil; a = l.peer.Next(time.Now()) {
 		switch a := a.(type) {
 		case detector.Event:
@@ -278,22 +284,6 @@ func (l *loop) probe(a peer.Probe, now time.Time) {
 		}
 	}
 	l.peer.Probed(a, refusal, now)
-}
-
-// probeHost verifies an address of the node itself by listing its addresses.
-func (l *loop) probeHost(a peer.Probe, now time.Time) {
-	refusal := l.prober.Allow(detector.Verify, a.ForOther, now)
-	var list []links.HostAddress
-	if refusal == (detector.ProbeRefusal{}) {
-		var err error
-		if list, err = links.ListHostAddresses(func(int) bool { return false }); err != nil {
-			refusal = detector.ProbeRefusal{Reason: err.Error(), Until: now.Add(time.Second)}
-		}
-	}
-	l.peer.Probed(a, refusal, now)
-	if o, ok := l.table.FindHost(list, a.Key, time.Now()); ok {
-		l.observed(&o, time.Now())
-	}
 }
 
 // configure applies a configuration, at the start and after each reload.

@@ -57,7 +57,7 @@ func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 		pods: resolver, store: store,
 		operations: make(chan func()), stopped: make(chan struct{}), detected: func(time.Duration) {}, ready: func() {},
 		forgetting: forgetting{log: log, forget: func([]bpf.Address) error { return nil }},
-		scanning:   make(scanning),
+		scanning:   make(scanning), host: hostProbes{list: links.ListHostAddresses},
 	}
 	probes := new(probeCounter)
 	c := parsed(t, text)
