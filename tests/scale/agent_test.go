@@ -40,6 +40,7 @@ type agent struct {
 	down       <-chan struct{}
 	stopped    sync.WaitGroup
 
+	own  []detector.Key // of the node itself
 	pods map[detector.Key]map[detector.HolderID]*detector.Holder
 	// answers are the answers that the observer records, of each probed interface.
 	answers map[detector.Interface]*rate.Limiter
@@ -88,8 +89,10 @@ func (a *agent) run(ctx context.Context) {
 		}
 	})
 	a.stopped.Go(func() {
-		timer := time.NewTimer(time.Hour)
+		timer, lists := time.NewTimer(time.Hour), time.NewTicker(30*time.Second) // as agent/links lists addresses
 		defer timer.Stop()
+		defer lists.Stop()
+		a.listOwn()
 		for {
 			a.peer.Publish()
 			a.act()
@@ -108,6 +111,8 @@ func (a *agent) run(ctx context.Context) {
 				}
 			case f := <-a.operations:
 				f()
+			case <-lists.C:
+				a.listOwn()
 			case <-timer.C:
 				a.peer.Tick(time.Now())
 			}
@@ -135,6 +140,13 @@ func (a *agent) act() {
 // probe probes a pod of this node within the limits.
 func (a *agent) probe(p peer.Probe) {
 	now := time.Now()
+	if p.Holder == a.host() {
+		refusal := a.prober.Allow(detector.Verify, p.ForOther, now)
+		if a.peer.Probed(p, refusal, now); refusal == (detector.ProbeRefusal{}) {
+			a.seeOwn(p.Key)
+		}
+		return
+	}
 	answers := a.answers[p.Interface]
 	if answers == nil {
 		answers = rate.NewLimiter(200, 400) // as bpf/include/config.h
@@ -223,6 +235,22 @@ func (a *agent) end(key detector.Key) {
 		}
 		delete(a.pods, key)
 	})
+}
+
+// host is the node itself as a holder.
+func (a *agent) host() detector.HolderID { return detector.HolderID{Node: a.id, Netns: 1 << 60} }
+
+// listOwn lists the node's own addresses.
+func (a *agent) listOwn() {
+	for _, key := range a.own {
+		a.seeOwn(key)
+	}
+}
+
+// seeOwn is an address of the node itself, on a list.
+func (a *agent) seeOwn(key detector.Key) {
+	holder := detector.Holder{ID: a.host(), Interface: detector.Interface{Ifindex: 2}, InterfaceName: "eth0", MAC: detector.MAC{2, 1}, NetnsName: "host"}
+	a.peer.Observe(detector.Sighting{Key: key, Holder: holder, Evidence: detector.Host, Answer: true, At: time.Now()}, time.Now())
 }
 
 // see is a packet of a pod.

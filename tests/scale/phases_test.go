@@ -43,7 +43,7 @@ func (tw *simulation) netns() uint64 {
 // storm starts all agents within some time, each with this many pods, and waits until the keepers
 // have all leases. A few addresses have two holders from the start.
 func (tw *simulation) storm(pods int, within time.Duration, r *report) {
-	r.begin(fmt.Sprintf("boot storm, %d addresses a node", pods))
+	r.begin(fmt.Sprintf("boot storm, on each node %d addresses of pods and %d of its own, on %d nodes %d", pods, *own, *crowded, *ownMany))
 	steps := make([]step, 0, len(tw.agents))
 	for i := range tw.agents {
 		first := tw.lastNetns + 1
@@ -80,8 +80,12 @@ func (tw *simulation) storm(pods int, within time.Duration, r *report) {
 	}
 	play(steps)
 	sent, took := tw.settle()
+	leases := len(tw.agents) * pods
+	for i := range tw.agents {
+		leases += tw.ownCount(i)
+	}
 	r.row("leases sent", "%.1f times each, the last %s after the last start",
-		float64(sent)/float64(len(tw.agents)*pods), took.Round(time.Second))
+		float64(sent)/float64(leases), took.Round(time.Second))
 	r.sent()
 	r.foundIn(list, goal{})
 	r.end()

@@ -229,6 +229,11 @@ func (r *report) rate() {
 	for _, t := range all {
 		total = total.Add(t)
 	}
+	if *crowded > 0 {
+		most := all[len(all)-1]
+		r.row("sent by a crowded node", "%.0f B and %.2f packets a second",
+			float64(most.Bytes+most.StreamBytes)/seconds, float64(most.Packets+most.StreamPackets)/seconds)
+	}
 	nodes := float64(len(all))
 	r.row("sent by a node", "%.0f B and %.2f packets a second",
 		float64(total.Bytes+total.StreamBytes)/nodes/seconds, float64(total.Packets+total.StreamPackets)/nodes/seconds)

@@ -27,6 +27,10 @@ var (
 	insecure    = flag.Bool("insecure", false, "without a key")
 	shared      = flag.String("shared", "250,500,1000", "in the phase prefix two nodes share so many addresses, one play for each number")
 	perPod      = flag.Int("per-pod", 1, "how many of these addresses are in one pod")
+	own         = flag.Int("own", 5, "how many addresses each node has itself")
+	ownMany     = flag.Int("own-many", 4096, "the same of the crowded nodes, as many as an agent compares")
+	crowded     = flag.Int("crowded", 3, "how many nodes are crowded")
+	ownShared   = flag.Int("own-shared", 1, "how many of its own addresses a node has in common with all others")
 	maxReal     = flag.Int("real", 500, "the largest cluster of real memberlists: what they remember of each other grows with the square")
 	only        = flag.String("phases", "", "play these phases only after the storm, for example rest,steady; many is a storm of its own")
 )
@@ -42,9 +46,12 @@ func TestSmall(t *testing.T) {
 			t.Log(out.String())
 		}
 	})
+	defer func(n int) { *crowded = n }(*crowded)
+	*crowded = min(*crowded, 1) // more take half a minute
 	for _, simulated := range []bool{false, true} {
 		inSimulation(t, 50, simulated, &out, func(tw *simulation, r *report) {
 			tw.storm(10, 5*time.Second, r)
+			tw.ownTaken(20, r)
 			tw.steady(400, 10, r) // enough for a 99th percentile: of 50, two lost packets would decide it
 			tw.prefix(250, 250, r)
 			tw.prefix(500, 1, r)
@@ -99,6 +106,7 @@ func playAll(t *testing.T, size int, addresses []int, out io.Writer) {
 		play func(*simulation, *report)
 	}{
 		{"rest", func(tw *simulation, r *report) { tw.rest(r) }},
+		{"own", func(tw *simulation, r *report) { tw.ownTaken(50, r) }},
 		{"steady", func(tw *simulation, r *report) { tw.steady(200, few, r) }},
 		{"prefix", func(tw *simulation, r *report) {
 			for _, n := range addresses {

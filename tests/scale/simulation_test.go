@@ -138,6 +138,9 @@ func (tw *simulation) boot(i int) {
 	tw.ends[i] = endpoint
 	tw.agents[i] = a
 	tw.mu.Unlock()
+	for n := range tw.ownCount(i) {
+		a.own = append(a.own, ownKey(i, n))
+	}
 	a.run(ctx)
 }
 
