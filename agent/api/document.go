@@ -349,6 +349,8 @@ type RuntimeStatus struct {
 	Connected bool   `json:"connected"`
 	Error     string `json:"error,omitzero"`
 	Sandboxes int    `json:"sandboxes"`
+	// SandboxesOmitted counts those of them that the agent does not know, because there are too many.
+	SandboxesOmitted int `json:"sandboxesOmitted,omitzero"`
 	// CacheError is why libcni's cache, which says which interface is a pod's primary one, cannot be read.
 	CacheError string `json:"cacheError,omitzero"`
 }

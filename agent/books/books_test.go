@@ -146,6 +146,29 @@ func TestCache(t *testing.T) {
 	}
 }
 
+// A folder with more entries than are listed says so for a sandbox that is not among them: it may be there.
+func TestCrowdedCache(t *testing.T) {
+	dir := t.TempDir()
+	for n := range maxEntries + 1 {
+		if err := os.Symlink("nowhere", filepath.Join(dir, fmt.Sprintf("pods-%d-eth0", n))); err != nil { // faster than a file
+			t.Fatal(err)
+		}
+	}
+	c := NewCache(dir)
+	if list, err := c.List(); err != nil || len(list) != maxEntries {
+		t.Errorf("%d listed, error %v, want %d", len(list), err, maxEntries)
+	}
+	if _, err := c.Read("aa11"); err == nil || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an entry that may not be listed: %v", err)
+	}
+	if err := os.Remove(filepath.Join(dir, "pods-0-eth0")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read("aa11"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an entry that is not there: %v", err)
+	}
+}
+
 // What is no regular file is not opened, links do not lead out of the node's file system, and nothing waits.
 func TestHostileFiles(t *testing.T) {
 	c, dir := cache(t, map[string]string{"huge-aa11-eth0": strings.Repeat(" ", maxEntry+1), "real": string(read(t, "ptp"))})

@@ -38,6 +38,7 @@ type Cache struct {
 	dir     string
 	files   map[string]string // by sandbox
 	changed time.Time         // of the folder, when it was listed
+	more    bool              // it has entries that were not listed
 }
 
 // NewCache returns the cache in a folder of the node, which need not exist.
@@ -66,7 +67,7 @@ func (c *Cache) refresh() error {
 	if err != nil || c.files != nil && info.ModTime().Equal(c.changed) {
 		return err
 	}
-	names, err := folder.Readdirnames(maxEntries)
+	names, err := folder.Readdirnames(maxEntries + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("listing the node's %s: %w", c.dir, err)
 	}
@@ -74,7 +75,8 @@ func (c *Cache) refresh() error {
 	if time.Since(c.changed) < time.Second {
 		c.changed = time.Time{} // clocks of file systems are coarse: it may change again within this one
 	}
-	for _, name := range names {
+	c.more = len(names) > maxEntries
+	for _, name := range names[:min(len(names), maxEntries)] {
 		if id, ok := strings.CutSuffix(name, "-"+DefaultInterface); ok {
 			c.files[id[strings.LastIndexByte(id, '-')+1:]] = name
 		}
@@ -88,7 +90,10 @@ func (c *Cache) Read(sandbox string) (*Entry, error) {
 		return nil, err
 	}
 	name, ok := c.files[sandbox]
-	if !ok {
+	switch {
+	case !ok && c.more:
+		return nil, fmt.Errorf("sandbox %s is not among the first %d files in the node's %s: remove what failed clean-ups left there", sandbox, maxEntries, c.dir)
+	case !ok:
 		return nil, fmt.Errorf("sandbox %s in the node's %s: %w", sandbox, c.dir, fs.ErrNotExist)
 	}
 	data, err := readHost(path.Join(c.dir, name), maxEntry)

@@ -63,6 +63,7 @@ type Status struct {
 	Connected        bool   // the runtime responds
 	LastError        string // empty after the next success
 	Sandboxes        int    // in the runtime's list
+	Omitted          int    // of these, because there are too many: their pods have no names
 	Named            int    // namespaces with a name
 	Pending          int    // namespaces whose pod was not found; those without a pod stay
 	CacheError       string // why libcni's cache cannot be read, empty if it can or there is none

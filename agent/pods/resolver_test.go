@@ -126,11 +126,11 @@ func TestConnectionLog(t *testing.T) {
 	}{
 		{func() { r.lost(ErrNoSocket) }, "no container runtime, pods have no names until there is one"},
 		{func() { r.lost(broken) }, ""},
-		{func() { r.connected(rt, 1) }, "connected to the container runtime"},
-		{func() { r.connected(rt, 2) }, ""},
+		{func() { r.connected(rt, 1, 0) }, "connected to the container runtime"},
+		{func() { r.connected(rt, 2, 0) }, ""},
 		{func() { r.lost(broken) }, "lost the container runtime, new pods have no names until it is back"},
 		{func() { r.lost(ErrNoSocket) }, ""},
-		{func() { r.connected(rt, 3) }, "the container runtime is back"},
+		{func() { r.connected(rt, 3, 0) }, "the container runtime is back"},
 	} {
 		log.Reset()
 		step.do()
@@ -145,7 +145,7 @@ func TestConnectionLog(t *testing.T) {
 	log.Reset()
 	for range 100 {
 		r.lost(broken)
-		r.connected(rt, 1)
+		r.connected(rt, 1, 0)
 	}
 	if n := strings.Count(log.String(), "level="); n == 0 || n > logBurst {
 		t.Errorf("%d lines, want 1 to %d", n, logBurst)

@@ -137,7 +137,7 @@ func (r *Resolver) list(ctx context.Context, rt *runtime) error {
 	r.mu.Lock()
 	r.listed = listed
 	r.mu.Unlock()
-	r.connected(rt, len(list))
+	r.connected(rt, len(list), len(list)-len(r.table.byID))
 	r.publish()
 	return nil
 }
@@ -216,11 +216,11 @@ func (r *Resolver) result(id string, response *runtimeapi.PodSandboxStatusRespon
 }
 
 // connected records that the runtime sent a list, and logs it after a failure.
-func (r *Resolver) connected(rt *runtime, sandboxes int) {
+func (r *Resolver) connected(rt *runtime, sandboxes, omitted int) {
 	r.mu.Lock()
 	before := r.status
 	r.status = Status{
-		Socket: rt.socket, Runtime: rt.name, Version: rt.version, Connected: true, Sandboxes: sandboxes, CacheError: before.CacheError,
+		Socket: rt.socket, Runtime: rt.name, Version: rt.version, Connected: true, Sandboxes: sandboxes, Omitted: omitted, CacheError: before.CacheError,
 	}
 	if r.table.failing() {
 		r.status.LastError = before.LastError

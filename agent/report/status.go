@@ -51,7 +51,8 @@ func (r *Report) Status(ctx context.Context, q api.Query) (api.Status, error) {
 	runtime := r.Pods.Status()
 	document.Runtime = api.RuntimeStatus{
 		Socket: runtime.Socket, Name: runtime.Runtime, Version: runtime.Version,
-		Connected: runtime.Connected, Error: runtime.LastError, Sandboxes: runtime.Sandboxes, CacheError: runtime.CacheError,
+		Connected: runtime.Connected, Error: runtime.LastError, Sandboxes: runtime.Sandboxes,
+		SandboxesOmitted: runtime.Omitted, CacheError: runtime.CacheError,
 	}
 	last := r.Books.Last()
 	document.Books, document.BooksError = bookStatus(last), text(last.Err)

@@ -372,6 +372,15 @@ func TestPrintStatusHostAddresses(t *testing.T) {
 	}
 }
 
+// The status counts the sandboxes that are left out.
+func TestPrintStatusSandboxes(t *testing.T) {
+	p, out := printer(120)
+	p.Status(api.Status{Runtime: api.RuntimeStatus{Connected: true, Name: "containerd", Sandboxes: 5000, SandboxesOmitted: 904}})
+	if want := "5000 sandboxes, 904 of them left out: there are too many"; !strings.Contains(out.String(), want) {
+		t.Errorf("%q is missing in\n%s", want, out)
+	}
+}
+
 // While the agent attaches, its status says how far it is, and does not list the interfaces that wait.
 func TestStatusWhileAttaching(t *testing.T) {
 	p, out := printer(80)

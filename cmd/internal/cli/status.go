@@ -178,6 +178,9 @@ func stateText(s api.StateStatus) string {
 
 func runtimeText(r api.RuntimeStatus) string {
 	sandboxes := Plural(r.Sandboxes, "sandbox", "sandboxes")
+	if r.SandboxesOmitted > 0 {
+		sandboxes += fmt.Sprintf(", %d of them left out: there are too many", r.SandboxesOmitted)
+	}
 	switch {
 	case r.Connected && r.Socket == "":
 		return fmt.Sprintf("from %s, %s: no container runtime was found", r.Name, sandboxes)
