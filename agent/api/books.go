@@ -23,6 +23,11 @@ type Audit struct {
 	BootID   string    `json:"boot,omitzero"` // the node's boot id
 	At       time.Time `json:"at,omitzero"`   // when this node's books were read
 	Findings []Finding `json:"findings"`
+	// Verdict is "findings" (there are some), "agree" (books and wire, and all that was asked for was compared), "partly checked"
+	// (there is no finding in what was compared, which is not all) or "not checked" (nothing that was asked for was compared).
+	// Checked are the networks of CNI's configuration whose books were compared with it.
+	Verdict string   `json:"verdict"`
+	Checked []string `json:"checked,omitzero"`
 	// Books are those of this node. Unchecked says what was not looked for, and why; Error why CNI's configuration cannot be
 	// read, or not all of it.
 	Books     []BookStatus     `json:"books,omitzero"`
@@ -30,6 +35,14 @@ type Audit struct {
 	Error     string           `json:"error,omitzero"`
 	Coverage  `yaml:",inline"` // its fields are fields of this document, in JSON and YAML
 }
+
+// The verdicts of an [Audit].
+const (
+	AuditFindings = "findings"
+	AuditAgrees   = "agree"
+	AuditPartly   = "partly checked"
+	AuditNothing  = "not checked"
+)
 
 // Finding is an address of which a book of a node and the wire say different things.
 type Finding struct {

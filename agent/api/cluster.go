@@ -57,10 +57,11 @@ type Node struct {
 	Unacked int `json:"unacked"`
 	// Namesake: another live agent has this node name and another boot.
 	Namesake bool `json:"namesake,omitzero"`
-	// What the node's agent last told a reporter, at Reported: its interfaces by state, and how many findings it has by kind.
-	// An agent does not have that of others.
+	// What the node's agent last told a reporter, at Reported: its interfaces by state, how many findings it has by kind, and the
+	// verdict of its audit. An agent does not have that of others. Two nodes may count the same conflict.
 	Interfaces map[string]int `json:"interfaces,omitzero"`
 	Findings   map[string]int `json:"findings,omitzero"`
+	Audit      string         `json:"audit,omitzero"`
 	Reported   time.Time      `json:"reported,omitzero"`
 }
 

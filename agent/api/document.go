@@ -310,11 +310,14 @@ type Status struct {
 	Runtime RuntimeStatus `json:"runtime"`
 	// Books are those that say what IPAM has reserved on this node. BooksError is why their configuration cannot be read, or
 	// not all of it.
-	Books      []BookStatus    `json:"books,omitzero"`
-	BooksError string          `json:"booksError,omitzero"`
-	Metrics    string          `json:"metrics,omitzero"`  // address of /metrics, empty if disabled
-	Networks   []NetworkStatus `json:"networks,omitzero"` // those in the configuration
-	Cluster    ClusterStatus   `json:"cluster"`
+	Books      []BookStatus `json:"books,omitzero"`
+	BooksError string       `json:"booksError,omitzero"`
+	// Audit is the verdict of this node's audit, AuditUnchecked what was not looked for, and why, as in Audit.
+	Audit          string          `json:"audit"`
+	AuditUnchecked []string        `json:"auditUnchecked,omitzero"`
+	Metrics        string          `json:"metrics,omitzero"`  // address of /metrics, empty if disabled
+	Networks       []NetworkStatus `json:"networks,omitzero"` // those in the configuration
+	Cluster        ClusterStatus   `json:"cluster"`
 }
 
 // DADFailed is an address of a pod whose IPv6 duplicate address detection failed.

@@ -58,14 +58,22 @@ type Result struct {
 	Err      error
 	Findings []cluster.Finding
 	Omitted  int
-	// Unchecked says what was not looked for, and why. Blind: that is everything.
-	Unchecked []string
-	Blind     bool
+	// Unchecked says what was not looked for, and why. Blind: that is everything. NoUnheld: reservations that nobody holds.
+	Unchecked       []Unchecked
+	Blind, NoUnheld bool
+
+	live []Live
 }
 
 // New returns an Audit.
 func New(opts Options) *Audit {
-	return &Audit{opts: opts, comparison: comparison{grace: opts.Grace}, lines: rate.NewLimiter(rate.Every(10*time.Second), 20)}
+	a := &Audit{opts: opts, comparison: comparison{grace: opts.Grace}, lines: rate.NewLimiter(rate.Every(10*time.Second), 20)}
+	why := "the agent has not read the books yet"
+	if opts.Books == nil {
+		why = "the agent reads no books (--cni-conf-dir off)"
+	}
+	a.last = Result{Unchecked: []Unchecked{{"", "everything: " + why}}, Blind: true, NoUnheld: true}
+	return a
 }
 
 // Enabled reports whether there are books to read.
@@ -108,9 +116,7 @@ func (a *Audit) read(ctx context.Context) (waiting bool, took time.Duration) {
 	r.books, result.Err = a.opts.Books.Read()
 	took = time.Since(r.at)
 	result.At, result.Books = r.at, r.books
-	if len(r.books) == 0 {
-		a.comparison.restart()
-	} else {
+	if len(r.books) > 0 {
 		var err error
 		if r.Node, err = a.opts.Node(ctx); err != nil {
 			a.comparison.restart()
@@ -119,46 +125,16 @@ func (a *Audit) read(ctx context.Context) (waiting bool, took time.Duration) {
 		began := time.Now()
 		r.sandboxes = a.opts.Sandboxes()
 		result.Findings, result.Omitted, waiting = a.comparison.add(&r)
-		result.Unchecked, result.Blind = r.unchecked(), r.sandboxes.Listed.IsZero()
+		result.live = r.Live
 		took += time.Since(began)
 	}
+	result.Unchecked, result.Blind = a.unchecked(&r, result.Err)
+	result.NoUnheld = !slices.ContainsFunc(r.books, r.seeksUnheld)
 	a.log(result.Findings)
 	a.mu.Lock()
 	a.last = result
 	a.mu.Unlock()
 	return waiting, took
-}
-
-// unchecked says what was not looked for.
-func (r *reading) unchecked() (list []string) {
-	for _, b := range r.books {
-		if b.Err == nil && len(b.Ranges) == 0 {
-			list = append(list, "network "+b.Network+": its range is not known, so only lost reservations that the agent has seen are found")
-		}
-	}
-	for _, b := range r.books {
-		if b.Err == nil && !slices.Contains(vethPlugins, b.Plugin) {
-			list = append(list, "network "+b.Network+": reservations that nobody holds, because the interfaces of its plugin "+b.Plugin+" are not seen")
-		}
-	}
-	without := 0
-	for _, l := range r.Live {
-		if l.Network == "" {
-			without++
-		}
-	}
-	switch {
-	case r.sandboxes.Listed.IsZero():
-		list = append(list, "everything: the container runtime has not answered, so it is not known which sandboxes there are")
-	case !r.sandboxes.Complete:
-		list = append(list, "reservations that nobody holds: the container runtime's list of sandboxes is not complete")
-	case r.Hidden != "":
-		list = append(list, "reservations that nobody holds: interface "+r.Hidden+" is not observed, and its pod may hold them")
-	}
-	if without > 0 && without == len(r.Live) {
-		list = append(list, "addresses that were never reserved: libcni's cache names no interface of a pod")
-	}
-	return list
 }
 
 // log logs what is found for the first time, and what has ended.

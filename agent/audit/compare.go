@@ -83,6 +83,11 @@ type comparison struct {
 	// candidates may become findings. Those of an earlier round than the last one have ended.
 	candidates map[candidate]state
 	round      int
+	// began is the first reading since the last restart. settled: what was there then has been decided on, but for early
+	// reservations, which nobody has held since then.
+	began   time.Time
+	settled bool
+	early   int
 }
 
 type state struct {
@@ -95,8 +100,10 @@ type state struct {
 // candidates wait for a reading that agrees.
 func (c *comparison) add(r *reading) (findings []cluster.Finding, omitted int, waiting bool) {
 	if c.candidates == nil {
-		c.candidates = make(map[candidate]state)
+		c.candidates, c.began, c.settled = make(map[candidate]state), r.at, false
 	}
+	undecided := false
+	c.early = 0
 	reserved := make(map[owner]bool)
 	c.round++
 	runtime := newRuntime(r)
@@ -116,6 +123,13 @@ func (c *comparison) add(r *reading) (findings []cluster.Finding, omitted int, w
 		s.round = c.round
 		c.candidates[k] = s
 		waiting = waiting || s.reported && f.Kind != cluster.Unheld && r.at.Sub(r.sandboxes.Listed) >= listAgain
+		if !s.reported && s.since.Equal(c.began) {
+			if f.Kind == cluster.Unheld {
+				c.early++
+			} else {
+				undecided = true
+			}
+		}
 		switch {
 		case !s.reported:
 			due := f.Kind != cluster.Unheld || certain && r.at.Sub(s.since) >= least
@@ -130,12 +144,13 @@ func (c *comparison) add(r *reading) (findings []cluster.Finding, omitted int, w
 	for _, l := range r.Live {
 		c.compareLive(l, r.books, runtime, reserved, found)
 	}
-	if r.sandboxes.Complete {
-		for _, b := range r.books {
+	for _, b := range r.books {
+		if r.seeksUnheld(b) {
 			compareReserved(b, r, runtime, found)
 		}
 	}
 	c.reserved = reserved
+	c.settled = c.settled || !undecided && r.at.Sub(c.began) >= every
 	// In place, because a store may have leaked thousands.
 	maps.DeleteFunc(c.candidates, func(_ candidate, s state) bool { return s.round != c.round })
 	slices.SortFunc(findings, func(x, y cluster.Finding) int {
@@ -155,7 +170,7 @@ func (c *comparison) compareLive(
 	for _, b := range all {
 		o := owner{b.Store, l.IP, l.Sandbox}
 		r, exists := b.Reservations[l.IP]
-		own := exists && l.Sandbox != "" && short(r.Sandbox) == l.Sandbox
+		own := isOwn(b, l)
 		if own || c.reserved[o] {
 			reserved[o] = true
 		}
@@ -186,11 +201,13 @@ func (c *comparison) compareLive(
 // vethPlugins make veths, which dupip observes: other runtimes' pods have one, too.
 var vethPlugins = []string{"bridge", "ptp", "flannel"}
 
+// seeksUnheld reports whether reservations of sandboxes that do not exist are looked for in a book.
+func (r *reading) seeksUnheld(b *books.Reserved) bool {
+	return r.sandboxes.Complete && b.Err == nil && slices.Contains(vethPlugins, b.Plugin)
+}
+
 // compareReserved looks for reservations of sandboxes that do not exist.
 func compareReserved(b *books.Reserved, r *reading, runtime runtime, found func(cluster.Finding)) {
-	if !slices.Contains(vethPlugins, b.Plugin) {
-		return
-	}
 	var unheld []netip.Addr
 	for ip, reservation := range b.Reservations {
 		if reservation.Sandbox != "" && !runtime.knows(reservation.Sandbox) && !r.Foreign[ip] {

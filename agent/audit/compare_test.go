@@ -376,27 +376,3 @@ func TestCount(t *testing.T) {
 		t.Error(a, b, c)
 	}
 }
-
-func TestUnchecked(t *testing.T) {
-	const pod = "10.1.2.5"
-	for name, test := range map[string]struct {
-		changes []change
-		want    []string // what each text begins with
-	}{
-		"all is known":                {[]change{live(pod, web)}, nil},
-		"no pods":                     {nil, nil},
-		"no range":                    {[]change{live(pod, web), noRange}, []string{"network pods: its range is not known"}},
-		"a book that cannot be read":  {[]change{live(pod, web), noRange, unreadable}, nil}, // its error says more
-		"no runtime":                  {[]change{live(pod, web), noRuntime, hidden}, []string{"everything: the container runtime has not answered"}},
-		"libcni's cache":              {[]change{live(pod, web), incomplete, hidden}, []string{"reservations that nobody holds: the container runtime's list"}},
-		"an interface":                {[]change{live(pod, web), hidden}, []string{"reservations that nobody holds: interface veth9 is not observed"}},
-		"networks are not known":      {[]change{live(pod, web), live("10.1.2.6", db), in("")}, []string{"addresses that were never reserved"}},
-		"one pod's network is known":  {[]change{live(pod, web), in(""), live("10.1.2.6", db)}, nil},
-		"several things, one a range": {[]change{live(pod, web), in(""), noRange, incomplete}, []string{"network pods", "reservations that nobody holds", "addresses that"}},
-	} {
-		got := newReading(start, test.changes...).unchecked()
-		if !slices.EqualFunc(got, test.want, strings.HasPrefix) {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
-		}
-	}
-}

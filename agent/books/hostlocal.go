@@ -142,6 +142,9 @@ type listing struct {
 // NewHostLocal returns a reader for the networks that a folder of the node configures.
 func NewHostLocal(confDir string) *HostLocal { return &HostLocal{confDir: confDir} }
 
+// Folder is the node's folder with the configuration.
+func (h *HostLocal) Folder() string { return h.confDir }
+
 // Read returns what is reserved now, by network. A configuration that does not exist has no networks; of one that cannot be
 // read in part, the error says what is missing, and the rest is returned.
 func (h *HostLocal) Read() (all []*Reserved, err error) {

@@ -101,7 +101,7 @@ type ConfigStats struct {
 
 // BookStats describe what the books of the node say.
 type BookStats struct {
-	Findings map[string]int // by kind, with all kinds; nil if nothing was looked for
+	Findings map[string]int // by kind, with all kinds that were looked for
 	Left     []RangeLeft
 }
 

@@ -2,13 +2,14 @@ package report
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/pods"
+	"github.com/dupip/dupip/agent/report/collect"
 	"github.com/dupip/dupip/detector/cluster"
 )
 
@@ -27,19 +28,35 @@ func (r *Report) Audit(ctx context.Context, q api.Query) (api.Audit, error) {
 	return document, nil
 }
 
-// uncheckedBooks says to another node what the status of this one has: which books there are not, or cannot be read.
-func uncheckedBooks(last audit.Result) (list []string) {
-	if last.Err != nil {
-		list = append(list, "the books, all or some: "+last.Err.Error())
-	} else if len(last.Books) == 0 {
-		list = append(list, "everything: no network of its CNI configuration has its addresses from host-local")
+// findings returns what the audit of this node has found, and what it has not looked for.
+func (r *Report) findings(q cluster.Query) cluster.Document {
+	last := r.Books.Last()
+	prefix := q.Only.Prefix
+	if q.IP.IsValid() {
+		prefix = netip.PrefixFrom(q.IP, q.IP.BitLen())
 	}
-	for _, book := range last.Books {
-		if book.Err != nil {
-			list = append(list, fmt.Sprintf("the book of network %s: %v", book.Network, book.Err))
+	only := api.Query{Prefix: prefix, Namespace: q.Only.Namespace, Pod: q.Only.Pod, Network: q.Only.Network}
+	var is func(audit.Live) bool
+	if pods := (api.Query{Namespace: only.Namespace, Pod: only.Pod}); pods != (api.Query{}) {
+		is = func(l audit.Live) bool { return pods.SelectsBinding(api.Binding{Pod: api.NewPod(l.Pod)}) }
+	}
+	d := cluster.Document{Omitted: last.Omitted, Checked: last.Checked(only.Network, prefix, is)}
+	d.Findings = slices.DeleteFunc(slices.Clone(last.Findings), func(f cluster.Finding) bool {
+		return !only.SelectsFinding(collect.NewFinding(r.Self, f))
+	})
+	for _, u := range last.Unchecked {
+		if only.Network == "" || u.Network == "" || u.Network == only.Network {
+			d.Unchecked = append(d.Unchecked, u.Text)
 		}
 	}
-	return list
+	return d
+}
+
+// ownAudit is what the audit of this node says, without its books.
+func (r *Report) ownAudit() api.Audit {
+	c := collect.Collection{Self: r.Self}
+	c.Add(cluster.Answer{Member: r.Self, Document: r.findings(cluster.Query{})})
+	return c.Audit(api.Query{})
 }
 
 // bookStatus describes the books of this node.
@@ -101,8 +118,11 @@ func (r *Report) inUse(network string) bool {
 func (r *Report) bookStats(context.Context) (metrics.BookStats, error) {
 	last := r.Books.Last()
 	var stats metrics.BookStats
-	if !last.At.IsZero() && !last.Blind { // zeros would say that all is well
+	if !last.Blind { // zeros would say that all is well
 		stats.Findings = last.Count()
+		if last.NoUnheld {
+			delete(stats.Findings, cluster.Unheld)
+		}
 	}
 	for _, book := range last.Books {
 		if left, ok := book.Left(); ok {

@@ -98,9 +98,6 @@ func (r *Report) collect(ctx context.Context, q api.Query, kind cluster.QueryKin
 // document returns the reply to another node: this node's own holders, up to the limits.
 func (r *Report) document(q cluster.Query) cluster.Document {
 	d := r.localDocument(q)
-	if q.Kind == cluster.QueryFindings && len(d.Unchecked) == 0 {
-		d.Unchecked = uncheckedBooks(r.Books.Last())
-	}
 	if n := len(d.Bindings) - maxReplyBindings; n > 0 {
 		d.Bindings, d.Omitted = d.Bindings[:maxReplyBindings], d.Omitted+n
 	}
@@ -150,13 +147,7 @@ func (r *Report) localDocument(q cluster.Query) cluster.Document {
 			}
 		}
 	case cluster.QueryFindings:
-		last := r.Books.Last()
-		d.Findings = slices.DeleteFunc(slices.Clone(last.Findings), func(f cluster.Finding) bool {
-			return other(detector.Key{Network: f.Network, IP: f.IP}) || !pods.SelectsFinding(collect.NewFinding(r.Self, f))
-		})
-		if d.Omitted, d.Unchecked = last.Omitted, last.Unchecked; last.At.IsZero() {
-			d.Unchecked = []string{"addresses and reservations: the agent reads no books, because it has just started or has --cni-conf-dir off"}
-		}
+		d = r.findings(q)
 	}
 	return d
 }

@@ -48,6 +48,7 @@ func (r *Report) summary() cluster.Summary {
 			s.Findings["conflict "+c.State.String()]++
 		}
 	}
+	s.Audit = r.ownAudit().Verdict
 	last := r.Books.Last()
 	for kind, n := range last.Count() {
 		if n > 0 {

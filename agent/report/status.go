@@ -56,6 +56,8 @@ func (r *Report) Status(ctx context.Context, q api.Query) (api.Status, error) {
 	}
 	last := r.Books.Last()
 	document.Books, document.BooksError = bookStatus(last), text(last.Err)
+	own := r.ownAudit()
+	document.Audit, document.AuditUnchecked = own.Verdict, own.Unchecked
 	err = r.Do(ctx, func() { r.addParts(&document) })
 	slices.SortFunc(document.Interfaces, func(x, y api.InterfaceStatus) int {
 		return cmp.Compare(x.Ifindex, y.Ifindex)

@@ -150,7 +150,8 @@ func (d *documents) Nodes(_ context.Context, q api.Query) (api.Nodes, error) {
 		}
 		node := api.NewNode(m)
 		if s, ok := d.summaries[m.NodeID()]; ok {
-			node.Interfaces, node.Findings, node.Reported = maps.Clone(s.Interfaces), maps.Clone(s.Findings), s.at.Round(0)
+			node.Interfaces, node.Findings = maps.Clone(s.Interfaces), maps.Clone(s.Findings)
+			node.Audit, node.Reported = s.Audit, s.at.Round(0)
 		}
 		document.Nodes = append(document.Nodes, node)
 	}

@@ -160,6 +160,8 @@ type Document struct {
 	Findings []Finding `cbor:"6,keyasint,omitempty"`
 	// Unchecked says which findings the node did not look for, or which packets it did not capture, and why.
 	Unchecked []string `cbor:"8,keyasint,omitempty"`
+	// Checked are the networks of CNI's configuration whose books the node has compared with what the findings were asked for.
+	Checked []string `cbor:"12,keyasint,omitempty"`
 	// Books are what the node's books say of the address of its stories.
 	Books []Book `cbor:"7,keyasint,omitempty"`
 	// Away are the nodes with holders of its conflicts that the node had lost for a while.
@@ -296,6 +298,7 @@ type Summary struct {
 	Version    string         `cbor:"1,keyasint,omitzero"`
 	Interfaces map[string]int `cbor:"2,keyasint,omitzero"` // by state
 	Findings   map[string]int `cbor:"3,keyasint,omitzero"` // by kind
+	Audit      string         `cbor:"4,keyasint,omitzero"` // the verdict of its audit
 }
 
 // Report is what an agent sends to a reporter: Conflict or Summary is set.

@@ -159,7 +159,8 @@ func (c converter) report(r *Report) bool {
 		return c.conflict(r.Conflict)
 	case r.Summary != nil:
 		r.Summary = &cluster.Summary{
-			Version: Clean(r.Summary.Version, c.text), Interfaces: c.counts(r.Summary.Interfaces), Findings: c.counts(r.Summary.Findings),
+			Version: Clean(r.Summary.Version, c.text), Audit: Clean(r.Summary.Audit, c.text),
+			Interfaces: c.counts(r.Summary.Interfaces), Findings: c.counts(r.Summary.Findings),
 		}
 	}
 	return r.Summary != nil

@@ -21,7 +21,7 @@ func MarshalDocument(d cluster.Document, node string, limit int, now time.Time) 
 	c := sending(node, now)
 	d.Bindings, d.Conflicts, d.Stories, d.NextHops = slices.Clone(d.Bindings), slices.Clone(d.Conflicts), slices.Clone(d.Stories), slices.Clone(d.NextHops)
 	d.Findings, d.Books, d.Captures = slices.Clone(d.Findings), slices.Clone(d.Books), slices.Clone(d.Captures)
-	d.Unchecked = sentences(d.Unchecked)
+	d.Unchecked, d.Checked = sentences(d.Unchecked), sentences(d.Checked)
 	keep(&d.Bindings, c.listed)
 	d.Omitted += keep(&d.Conflicts, c.conflict) + keep(&d.Stories, c.story) + keep(&d.NextHops, c.nextHop) + keep(&d.Findings, c.finding)
 	d.Away = slices.Clone(d.Away)
@@ -79,12 +79,13 @@ func UnmarshalDocument(b []byte, node string, now time.Time) (d cluster.Document
 		Away      []cbor.RawMessage `cbor:"9,keyasint"`
 		Status    []byte            `cbor:"10,keyasint"`
 		Captures  []cbor.RawMessage `cbor:"11,keyasint"`
+		Checked   []string          `cbor:"12,keyasint"`
 	}
 	if unknown, err = Unmarshal(b, &raw); err != nil {
 		return d, unknown, err
 	}
 	c := receiving(node, now)
-	d.Unchecked, d.Status = sentences(raw.Unchecked), raw.Status
+	d.Unchecked, d.Checked, d.Status = sentences(raw.Unchecked), sentences(raw.Checked), raw.Status
 	d.Omitted = min(max(raw.Omitted, 0), maxElements) + read(&unknown, &d.Bindings, raw.Bindings, c.listed) +
 		read(&unknown, &d.Conflicts, raw.Conflicts, c.conflict) + read(&unknown, &d.Stories, raw.Stories, c.story) +
 		read(&unknown, &d.NextHops, raw.NextHops, c.nextHop) + read(&unknown, &d.Findings, raw.Findings, c.finding) +

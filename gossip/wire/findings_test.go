@@ -32,8 +32,9 @@ func sampleFindings() cluster.Document {
 			},
 			{Kind: "host-local", Network: "pods", First: v6.IP, Last: v6.IP},
 		},
-		Away:   []cluster.Away{{Node: "n7/boot", From: ago(time.Hour), Until: ago(time.Minute)}},
-		Status: []byte(`{"node":"n1"}`),
+		Away:      []cluster.Away{{Node: "n7/boot", From: ago(time.Hour), Until: ago(time.Minute)}},
+		Status:    []byte(`{"node":"n1"}`),
+		Unchecked: []string{"network cbr0: it is a pipe"}, Checked: []string{"pods", "other"},
 	}
 }
 
@@ -82,13 +83,13 @@ func TestFindingsAreCleaned(t *testing.T) {
 	}
 	r := cluster.Book{Kind: hostile, Network: hostile, Sandbox: hostile, Error: hostile, First: v4.IP, Last: v4.IP}
 	// Not by MarshalDocument, which cleans, too.
-	b := Marshal(map[int]any{6: []cluster.Finding{f}, 7: []cluster.Book{r}})
+	b := Marshal(map[int]any{6: []cluster.Finding{f}, 7: []cluster.Book{r}, 8: []string{hostile}, 12: []string{hostile}})
 	d, unknown, err := UnmarshalDocument(b, ourNode, noon)
 	if err != nil || unknown || len(d.Findings) != 1 || len(d.Books) != 1 || d.Findings[0].Given != detector.GivenUnknown {
 		t.Fatalf("%+v, %t, %v", d, unknown, err)
 	}
 	text := fmt.Sprintf("%+v %s %s", d, d.Findings[0].Pod.UID, d.Findings[0].ReservedPod.UID)
-	if strings.ContainsAny(text, "\x1b\u202e\n") || strings.Count(text, "a?[31m??b") != 18 || strings.Contains(text, strings.Repeat("x", maxSentence)) {
+	if strings.ContainsAny(text, "\x1b\u202e\n") || strings.Count(text, "a?[31m??b") != 20 || strings.Contains(text, strings.Repeat("x", maxSentence)) {
 		t.Errorf("%d texts: %.200q", strings.Count(text, "a?[31m??b"), text)
 	}
 }

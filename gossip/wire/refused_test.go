@@ -205,7 +205,7 @@ func TestTexts(t *testing.T) {
 	if p, _, _, err := Decode(encoded, ourNode, noon); err != nil || len(p.Replies) != 1 {
 		t.Fatalf("what was cleaned is refused: %v", err)
 	}
-	for _, m := range []any{reply, Notice{Seq: 1, Key: v4, Others: []cluster.Binding{other}}, Report{Summary: &cluster.Summary{Version: nasty, Interfaces: counts, Findings: counts}}} {
+	for _, m := range []any{reply, Notice{Seq: 1, Key: v4, Others: []cluster.Binding{other}}, Report{Summary: &cluster.Summary{Version: nasty, Audit: nasty, Interfaces: counts, Findings: counts}}} {
 		raw := Marshal(m) // as a liar sends it
 		raw = bytes.ReplaceAll(raw, []byte("\xff b"), []byte("xxx"))
 		raw = append([]byte{0xa1, byte(kindOf(m)), 0x81}, raw...)
@@ -221,7 +221,7 @@ func TestTexts(t *testing.T) {
 		case Notice:
 			list = []string{m.Others[0].Holder.ID.Node}
 		case Report:
-			list = slices.Concat([]string{m.Summary.Version}, slices.Collect(maps.Keys(m.Summary.Interfaces)), slices.Collect(maps.Keys(m.Summary.Findings)))
+			list = slices.Concat([]string{m.Summary.Version, m.Summary.Audit}, slices.Collect(maps.Keys(m.Summary.Interfaces)), slices.Collect(maps.Keys(m.Summary.Findings)))
 		}
 		for _, s := range list {
 			if !strings.HasPrefix(s, "a?[31m???") || len(s) > maxSentence || detector.Printable(s) != s || len(s) < maxText-1 {

@@ -272,7 +272,7 @@ func TestLargestFit(t *testing.T) {
 			ID: long, Key: key, State: detector.Resolved, Scope: detector.PodHost, Holders: holders,
 			SecondSeen: b.LastSeen, SuspectedAt: b.LastSeen, ConfirmedAt: b.LastSeen, ResolvedAt: b.LastSeen,
 		}},
-		Report{Seq: math.MaxUint64, Summary: &cluster.Summary{Version: long, Interfaces: counts, Findings: counts}},
+		Report{Seq: math.MaxUint64, Summary: &cluster.Summary{Version: long, Audit: long, Interfaces: counts, Findings: counts}},
 		Resend{Seq: math.MaxUint64},
 	} {
 		encoded := packet(m, noon)

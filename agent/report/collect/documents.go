@@ -81,14 +81,18 @@ func neverCompared(ip netip.Addr) string {
 	return ""
 }
 
-// Audit makes the document of findings, without the books of the asking node.
+// Audit makes the document of findings, without the books of the asking node. What is not checked counts: only here it is judged
+// whether books and wire agree.
 func (c *Collection) Audit(q api.Query) api.Audit {
 	document := api.Audit{Node: c.Self.Name, BootID: c.Self.Boot, Findings: []api.Finding{}}
 	omitted := 0
 	var others []string // what was not checked on other nodes, and there
 	where := make(map[string][]string)
+	nowhere := false // an answer had nothing of what was asked for, and has not said why
 	for _, a := range c.answers {
 		omitted += a.Document.Omitted
+		document.Checked = append(document.Checked, a.Document.Checked...)
+		nowhere = nowhere || len(a.Document.Checked)+len(a.Document.Unchecked) == 0
 		for _, text := range a.Document.Unchecked {
 			if a.Member.NodeID() == c.Self.NodeID() {
 				document.Unchecked = append(document.Unchecked, text)
@@ -116,7 +120,22 @@ func (c *Collection) Audit(q api.Query) api.Audit {
 	slices.SortStableFunc(document.Findings, func(x, y api.Finding) int {
 		return cmp.Or(cmp.Compare(slices.Index(cluster.FindingKinds, x.Kind), slices.Index(cluster.FindingKinds, y.Kind)), cmp.Compare(x.Node, y.Node))
 	})
+	slices.Sort(document.Checked)
+	document.Checked = slices.Compact(document.Checked)
 	document.Coverage = c.covered(omitted)
+	switch {
+	case len(document.Findings) > 0:
+		document.Verdict = api.AuditFindings
+	case len(document.Checked) == 0:
+		document.Verdict = api.AuditNothing
+		if nowhere {
+			document.Unchecked = append(document.Unchecked, "what was asked for: it is in no book that dupip reads")
+		}
+	case len(document.Unchecked) > 0 || document.Partial:
+		document.Verdict = api.AuditPartly
+	default:
+		document.Verdict = api.AuditAgrees
+	}
 	return document
 }
 

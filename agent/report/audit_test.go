@@ -1,0 +1,104 @@
+package report
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/audit"
+	"github.com/dupip/dupip/agent/books"
+	"github.com/dupip/dupip/agent/pods"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+// What is asked for decides what was checked: on real books, of which one is whole, one is broken and one is another plugin's.
+func TestAuditOfSelection(t *testing.T) {
+	root := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const config = `{"name":%q,"type":%q,"ipam":{"type":"host-local","subnet":%q,"dataDir":%q}}`
+	write("conf/1.conf", fmt.Sprintf(config, "pods", "ptp", "10.1.2.0/24", root))
+	write("conf/2.conf", fmt.Sprintf(config, "broken", "ptp", "10.3.0.0/24", root))
+	write("conf/3.conf", fmt.Sprintf(config, "storage", "macvlan", "10.4.0.0/24", root))
+	id := strings.Repeat("a", 64)
+	write("pods/10.1.2.5", id+"\r\neth0")
+	write("broken", "it is no folder")
+	var sandboxes atomic.Pointer[pods.Sandboxes]
+	list := func(listed time.Time, complete bool) {
+		sandboxes.Store(&pods.Sandboxes{Ready: map[string]bool{id: true}, Listed: listed, Complete: complete})
+	}
+	list(time.Time{}, true)
+	live := []audit.Live{{
+		IP: netip.MustParseAddr("10.1.2.5"), Interface: "veth7", Sandbox: id[:pods.ShortID], Network: "pods", Pod: detector.Pod{Namespace: "shop", Name: "web"},
+	}}
+	synctest.Test(t, func(t *testing.T) {
+		r := newReport(t, nil)
+		r.Books = audit.New(audit.Options{
+			Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Books: books.NewHostLocal(filepath.Join(root, "conf")), Grace: time.Hour,
+			Sandboxes: func() pods.Sandboxes { return *sandboxes.Load() }, Relist: func() {},
+			Node: func(context.Context) (audit.Node, error) { return audit.Node{Live: live}, nil },
+		})
+		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+		ended := make(chan struct{})
+		go func() { defer close(ended); r.Books.Run(ctx) }()
+		defer func() { cancel(); <-ended }()
+		read := func() { time.Sleep(2 * time.Second); synctest.Wait() }
+		metrics := func() string {
+			stats, err := r.bookStats(t.Context())
+			return fmt.Sprint(stats.Findings, err)
+		}
+		if read(); metrics() != "map[] <nil>" || r.summary().Audit != api.AuditNothing {
+			t.Errorf("without a list of sandboxes: %s, %s", metrics(), r.summary().Audit)
+		}
+		list(time.Now(), true)
+		read()
+		for name, test := range map[string]struct {
+			q                api.Query
+			verdict, checked string
+		}{
+			"everything":           {api.Query{}, api.AuditPartly, "[pods storage]"},
+			"a network":            {api.Query{Network: "pods"}, api.AuditAgrees, "[pods]"},
+			"a broken one":         {api.Query{Network: "broken"}, api.AuditNothing, "[]"},
+			"another plugin's":     {api.Query{Network: "storage"}, api.AuditPartly, "[storage]"},
+			"none":                 {api.Query{Network: "default"}, api.AuditNothing, "[]"},
+			"an address elsewhere": {api.Query{IP: netip.MustParseAddr("10.9.0.1")}, api.AuditNothing, "[]"},
+			"a pod":                {api.Query{Pod: "shop/web", Network: "pods"}, api.AuditAgrees, "[pods]"},
+			"no such pod":          {api.Query{Pod: "shop/db"}, api.AuditNothing, "[]"},
+			"no such namespace":    {api.Query{Namespace: "bank", Network: "pods"}, api.AuditNothing, "[]"},
+		} {
+			a, err := r.Audit(t.Context(), test.q)
+			if got := fmt.Sprint(a.Checked); err != nil || a.Verdict != test.verdict || got != test.checked || (a.Verdict != api.AuditAgrees) != (len(a.Unchecked) > 0) {
+				t.Errorf("%s: %s, %s, %q, %v; want %s, %s", name, a.Verdict, got, a.Unchecked, err, test.verdict, test.checked)
+			}
+		}
+		// To another node it says the same, of the broken book, too.
+		if d := r.document(cluster.Query{Kind: cluster.QueryFindings}); len(d.Unchecked) != 2 || !strings.HasPrefix(d.Unchecked[0], "network broken:") || len(d.Checked) != 2 {
+			t.Errorf("to another node: %q, %q", d.Unchecked, d.Checked)
+		}
+		if got := metrics(); got != "map[mismatched:0 unheld:0 unreserved:0] <nil>" {
+			t.Errorf("metrics: %s", got)
+		}
+		list(time.Now(), false)
+		if read(); metrics() != "map[mismatched:0 unreserved:0] <nil>" {
+			t.Errorf("metrics without a whole list of sandboxes: %s", metrics())
+		}
+	})
+}
