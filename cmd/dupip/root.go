@@ -32,7 +32,8 @@ func newRoot() *cobra.Command {
 Run "dupip agent" on a node; the other commands query it. Every flag of "agent" and "doctor" can also be an environment variable, ` +
 			`and so can --api-socket (DUPIP_API_SOCKET) and --output of the others. Other variables that begin with DUPIP_ are ignored, with a warning.
 
-Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-code, if there is a conflict or a finding.`,
+Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-code, if there is a conflict or a finding; ` +
+			`4 with "audit --exit-code", if there is no finding and not all was checked.`,
 		Example: `  dupip conflicts --cluster
   dupip explain 10.0.0.1
   dupip bindings --pod shop/web-0

@@ -63,7 +63,8 @@ func (p *plugin) root() *cobra.Command {
 It forwards a port to one of dupip's reporters (the chart's reporter.enabled), by the kubectl of PATH or of the variable KUBECTL, ` +
 			`and asks it about all nodes. You need the rights to get and list pods in dupip's namespace, and to create portforwards there.
 
-Exit codes: 0 done; 1 failed; 3 with --exit-code, if there is a conflict or a finding.`,
+Exit codes: 0 done; 1 failed; 3 with --exit-code, if there is a conflict or a finding; ` +
+			`4 with "audit --exit-code", if there is no finding and not all was checked.`,
 		Example: `  kubectl dupip conflicts
   kubectl dupip explain 10.0.0.1
   kubectl dupip bindings --pod shop/web-0

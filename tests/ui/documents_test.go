@@ -73,7 +73,7 @@ func cluster(nodes, conflicts int) map[string]any {
 			Sandbox: "b10c9f0e77aa1", Pod: &api.Pod{Namespace: "shop", Name: "cart-6d5f8c7b9-x2v4k"}, Since: now.Add(-26 * time.Hour),
 		}},
 	}}
-	audit := api.Audit{Node: "worker-0001", At: now, Coverage: api.Coverage{Asked: nodes}}
+	audit := api.Audit{Node: "worker-0001", At: now, Verdict: api.AuditFindings, Checked: []string{"pods"}, Coverage: api.Coverage{Asked: nodes}}
 	for n := range min(conflicts, 12) {
 		audit.Findings = append(audit.Findings, api.Finding{
 			Node: fmt.Sprintf("worker-%04d", n), Kind: "unreserved", IP: fmt.Sprintf("10.244.9.%d", n+2), Network: "pods", Book: "host-local", Store: "/var/lib/cni/networks/pods",

@@ -11,22 +11,40 @@ import (
 
 // Audit prints where the books and the wire differ, and how to repair it.
 func (p *Printer) Audit(a api.Audit) {
-	p.findings(a)
+	if p.findings(a); len(a.Findings) == 0 {
+		text := NoFinding(a)
+		if p.Selected && a.Verdict == api.AuditAgrees {
+			text = "No such finding"
+		}
+		p.println(text + map[bool]string{true: ".", false: ":"}[a.Verdict == api.AuditAgrees])
+	}
 	p.Repairs(a)
+}
+
+// NoFinding says what it means that an audit has no finding.
+func NoFinding(a api.Audit) string {
+	switch a.Verdict {
+	case api.AuditAgrees:
+		return "No finding: books and wire agree"
+	case api.AuditNothing:
+		return "No finding, because nothing was checked"
+	}
+	return "No finding, but the check is not complete"
 }
 
 // Repairs prints how to repair the findings, and what was looked at.
 func (p *Printer) Repairs(a api.Audit) {
 	p.repairs(a)
 	for _, b := range a.Books {
-		p.wrapped(2, "Book: "+bookText(b)+".")
+		if b.Error == "" { // others are among those that are not checked
+			p.wrapped(2, "Book: "+bookText(b)+".")
+		}
 	}
-	if len(a.Books) == 0 && a.Error == "" && !a.At.IsZero() {
-		p.wrapped(2, "Book: none on node "+a.Node+". No network in its CNI configuration has its addresses from host-local.")
-	}
-	if a.Error != "" {
-		p.wrapped(2, "Problem: "+a.Error)
-	}
+	p.AuditGaps(a)
+}
+
+// AuditGaps prints what was not looked for.
+func (p *Printer) AuditGaps(a api.Audit) {
 	for _, text := range a.Unchecked {
 		p.wrapped(2, "Not checked: "+text+".")
 	}
@@ -35,13 +53,6 @@ func (p *Printer) Repairs(a api.Audit) {
 
 func (p *Printer) findings(a api.Audit) {
 	if len(a.Findings) == 0 {
-		text := "No finding: books and wire agree."
-		if a.Error != "" || len(a.Unchecked) > 0 || slices.ContainsFunc(a.Books, func(b api.BookStatus) bool { return b.Error != "" }) {
-			text = "No finding, but the check is not complete:"
-		} else if p.Selected {
-			text = "No such finding."
-		}
-		p.println(text)
 		return
 	}
 	nodes := p.nodeColumn(append(each(a.Findings, holderOf), api.Binding{Node: a.Node, BootID: a.BootID}))

@@ -31,7 +31,7 @@ func found(kind, node, ip string) api.Finding {
 func TestPrintNoSuchFinding(t *testing.T) {
 	p, out := printer(80)
 	p.Selected = true
-	p.Audit(api.Audit{At: time.Now()})
+	p.Audit(api.Audit{At: time.Now(), Verdict: api.AuditAgrees})
 	p.Conflicts(api.Conflicts{})
 	p.Bindings(api.Bindings{})
 	if text := out.String(); !strings.HasPrefix(text, "No such finding.\n") || !strings.HasSuffix(text, "No such conflict.\nNo such address seen.\n") {
@@ -46,7 +46,12 @@ func (c auditCase) document() api.Audit {
 			Kind: "host-local", Network: "pods", Store: podsStore, Ranges: []string{"10.1.2.1-10.1.2.254"}, Reserved: 16, LeftPercent: &left,
 		}},
 	}
-	c.change(&a)
+	if a.Verdict = api.AuditAgrees; c.change != nil {
+		c.change(&a)
+	}
+	if len(a.Findings) > 0 {
+		a.Verdict = api.AuditFindings
+	}
 	return a
 }
 
@@ -83,7 +88,7 @@ const podsBook = `Book: host-local, network pods, 16 addresses reserved of 10.1.
 
 func TestPrintAudit(t *testing.T) {
 	for name, test := range map[string]auditCase{
-		"no finding": {func(*api.Audit) {}, false, `
+		"no finding": {nil, false, `
 No finding: books and wire agree.
 ` + podsBook},
 		"unreserved": {with(one("unreserved")), false, `
@@ -220,28 +225,49 @@ IP        FINDING  SINCE  HOLDER  RESERVED FOR                                  
 
 ` + podsBook},
 		"not all is checked, and problems": {func(a *api.Audit) {
+			a.Verdict = api.AuditPartly
 			a.Books, a.Error = []api.BookStatus{{Kind: "host-local", Network: "pods", Error: "it is a pipe"}, {Kind: "host-local", Network: "cbr0", Reserved: 1}}, "00-a.conf: it is a link"
-			a.Unchecked = []string{"network cbr0: its range is not known, so only lost reservations that the agent has seen are found"}
+			a.Unchecked = []string{"some networks: 00-a.conf: it is a link", "network pods: it is a pipe", "network cbr0: its range is not known, so only lost reservations that the agent has seen are found"}
 			a.Coverage = api.Coverage{Asked: 3, Missing: []string{"n2"}, Omitted: 4, Partial: true}
 		}, false, `
 No finding, but the check is not complete:
-Book: host-local, network pods, problem: it is a pipe.
 Book: host-local, network cbr0, 1 address reserved of no known range.
-Problem: 00-a.conf: it is a link
+Not checked: some networks: 00-a.conf: it is a link.
+Not checked: network pods: it is a pipe.
 Not checked: network cbr0: its range is not known, so only lost reservations
   that the agent has seen are found.
 1 of 3 nodes did not answer: n2; their findings are missing.
 4 findings did not fit into the answers: give one --ip or one --node.
 `},
-		"no books, and alone": {func(a *api.Audit) { a.Books, a.Alone = nil, true }, false, `
-No finding: books and wire agree.
-Book: none on node n1. No network in its CNI configuration has its addresses
-  from host-local.
+		"no books, and alone": {func(a *api.Audit) {
+			a.Verdict, a.Books, a.Alone = api.AuditNothing, nil, true
+			a.Unchecked = []string{"everything: no network in /etc/cni/net.d (--cni-conf-dir) has its addresses from host-local, the only books that dupip reads"}
+		}, false, `
+No finding, because nothing was checked:
+Not checked: everything: no network in /etc/cni/net.d (--cni-conf-dir) has its
+  addresses from host-local, the only books that dupip reads.
 This agent is alone: it was started without --join and --bind and knows its own
 node only.
 `},
-		"nothing was read yet": {func(a *api.Audit) { a.Books, a.At = nil, time.Time{} }, false, `
-No finding: books and wire agree.
+		"a finding beside what is not checked": {func(a *api.Audit) {
+			a.Findings, a.Unchecked = []api.Finding{found("unreserved", "n1", "10.1.2.5")}, []string{"network k8s: it has no book"}
+		}, true, `
+IP        FINDING     SINCE  HOLDER      RESERVED FOR  BOOK        NETWORK  STORE                       INTERFACE  NETNS  SANDBOX
+10.1.2.5  unreserved  90s    shop/web-0  -             host-local  pods     /var/lib/cni/networks/pods  veth7      cni-7  ` + strings.Repeat("a1", 32) + `
+
+shop/web-0 has 10.1.2.5, which host-local has not reserved: the next pod may get
+  it. Delete the pod, so that its successor gets another address; or reserve the
+  address for it again:
+  on node n1:
+    mkdir -p /var/lib/cni/networks/pods && flock \
+      /var/lib/cni/networks/pods/lock sh -c 'set -C; printf \
+      "` + strings.Repeat("a1", 32) + `\r\neth0" \
+      >/var/lib/cni/networks/pods/10.1.2.5'
+
+` + podsBook + `Not checked: network k8s: it has no book.
+`},
+		"an agent that gives no verdict": {func(a *api.Audit) { a.Books, a.At, a.Verdict = nil, time.Time{}, "" }, false, `
+No finding, but the check is not complete:
 `},
 	} {
 		t.Run(name, func(t *testing.T) {

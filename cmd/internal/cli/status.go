@@ -56,10 +56,12 @@ func (p *Printer) Status(s api.Status) {
 	}
 	line("Pod names", "%s", withError(runtimeText(s.Runtime), s.Runtime.CacheError))
 	for _, b := range s.Books {
-		line("Books", "%s", bookText(b))
+		if b.Error == "" { // others are among those that are not checked
+			line("Books", "%s", bookText(b))
+		}
 	}
-	if s.BooksError != "" {
-		line("Books", "problem: %s", s.BooksError)
+	for _, text := range s.AuditUnchecked {
+		line("Audit", "not checked: %s", text)
 	}
 	if s.Config.Path != "" {
 		line("Config", "%s", withError(fmt.Sprintf("%s, read %s ago", s.Config.Path, Age(s.Config.LoadedAt)), s.Config.Error))

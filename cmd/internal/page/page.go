@@ -46,9 +46,10 @@ var layout = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page.html").Funcs(template.FuncMap{
 		"age": cli.Age, "who": cli.Who, "inNetwork": cli.InNetwork, "podName": cli.PodName, "given": cli.GivenText, "counted": cli.Counted,
 		"since": cli.Since, "labels": func(c api.Conflict) []string { nodes, _ := cli.NodesOf(c.Holders); return nodes },
-		"clock":    func(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") },
-		"most":     func() int { return maxText },
-		"reserved": func(f api.Finding) string { return cli.ReservationOf(f, false) },
+		"clock":      func(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") },
+		"most":       func() int { return maxText },
+		"incomplete": func(verdict string) bool { return verdict == api.AuditNothing || verdict == api.AuditPartly },
+		"reserved":   func(f api.Finding) string { return cli.ReservationOf(f, false) },
 	}).ParseFS(files, "page.html"))
 })
 

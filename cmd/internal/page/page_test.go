@@ -208,6 +208,30 @@ func TestCalm(t *testing.T) {
 	has(t, body(t, ask(drill, "/")), "No conflict is open</h1>", "1 drill</span>", "One node was asked.", `"badge drill">drill`, "192.0.2.7: nothing. It is a drill")
 }
 
+// A page without findings says what was checked.
+func TestAuditWithoutFindings(t *testing.T) {
+	for verdict, want := range map[string]string{
+		api.AuditAgrees: "No finding: books and wire agree</h1>", api.AuditNothing: "No finding, because nothing was checked</h1>",
+		api.AuditPartly: "No finding, but the check is not complete</h1>", "": "No finding, but the check is not complete</h1>",
+	} {
+		page := body(t, ask(documents{
+			audit: func() api.Audit { return api.Audit{Verdict: verdict, Unchecked: []string{"everything: no network"}} },
+		}, "/audit"))
+		has(t, page, want, "Not checked: everything: no network.")
+		if agrees := strings.Contains(page, "agree"); agrees != (verdict == api.AuditAgrees) {
+			t.Errorf("%q:\n%s", verdict, page)
+		}
+	}
+	nodes := documents{nodes: func() api.Nodes {
+		return api.Nodes{Nodes: []api.Node{{Name: "n1", State: "alive", Audit: api.AuditNothing, Reported: seen}, {Name: "n2", State: "alive", Audit: api.AuditAgrees, Reported: seen}}}
+	}}
+	if page := body(t, ask(nodes, "/nodes")); strings.Count(page, `<span class="badge">audit: `) != 1 {
+		t.Errorf("the nodes' audits:\n%s", page)
+	} else {
+		has(t, page, ">n1<", "audit: not checked</span>", ">n2<")
+	}
+}
+
 // Counts of a node that is away have the time at which it sent them.
 func TestLastCounts(t *testing.T) {
 	counts := map[string]int{"attached": 3}

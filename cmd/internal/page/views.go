@@ -190,13 +190,9 @@ func (h *handler) audit(ctx context.Context, r request) (any, string, error) {
 		return !r.selectsAddress(f.IP) && !r.selects(f.IP, f.Kind, f.Node, f.Network, cli.PodName(f.Pod), f.Netns, cli.PodName(f.ReservedPod))
 	})
 	d.list = cut(r, document.Findings)
-	text := (*cli.Printer).Repairs
+	d.Text = cli.Lines(h.program, document, (*cli.Printer).Repairs)
 	if d.All == 0 {
-		text = (*cli.Printer).Audit // which says so
-	}
-	d.Text = cli.Lines(h.program, document, text)
-	if d.All == 0 {
-		return d, "No audit finding", nil
+		return d, cli.NoFinding(document), nil
 	}
 	return d, cli.Plural(d.All, "audit finding", "audit findings"), nil
 }

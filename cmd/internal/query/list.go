@@ -13,8 +13,11 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// exitFound is the exit code with --exit-code when a conflict is open, or there is a finding.
-const exitFound = 3
+// The exit codes with --exit-code.
+const (
+	exitFound   = 3 // a conflict is open, or there is a finding
+	exitPartial = 4 // there is no finding in what was checked, which is not all
+)
 
 // list is a command that prints a document T with a list of E.
 type list[T, E any] struct {
@@ -31,14 +34,20 @@ type list[T, E any] struct {
 
 	// What follows is for some lists only. states are the values of --state.
 	states []string
-	// found selects what --exit-code, which exitCode describes, is about.
-	found    func(E) bool
+	// exit is the exit code with --exit-code, which exitCode describes.
+	exit     func(T) int
 	exitCode string
-	// watch prints events for --watch, which watchUsage describes, and which excludes the flags in alone.
-	watch      func(*cobra.Command, *Program, api.Query) error
-	watchUsage string
-	watchLocal bool // only this node's
-	alone      []string
+	// gaps prints what the document lacks, for -o name, whose list does not say so.
+	gaps  func(*cli.Printer, T)
+	watch *watching
+}
+
+// watching is --watch of a list: print prints events, and excludes the flags in alone.
+type watching struct {
+	print func(*cobra.Command, *Program, api.Query) error
+	usage string
+	local bool // only this node's
+	alone []string
 }
 
 // command returns the command.
@@ -56,19 +65,20 @@ func (l list[T, E]) command(p *Program) *cobra.Command {
 				return fmt.Errorf("--state %q: must be %s", q.State, cli.Disjoin(l.states))
 			}
 			if watch {
-				return l.watch(cmd, p, q)
+				return l.watch.print(cmd, p, q)
 			}
 			document, err := l.show(cmd, &flags, q)
-			if err == nil && exitCode && slices.ContainsFunc(l.elements(document), l.found) {
-				return ExitError(exitFound)
+			if err == nil && exitCode && l.exit(document) != 0 {
+				return ExitError(l.exit(document))
 			}
 			return err
 		},
 	}
-	if l.watch != nil && (!p.Cluster || !l.watchLocal) {
-		cmd.Flags().BoolVarP(&watch, "watch", "w", false, l.watchUsage)
+	watches := l.watch != nil && (!p.Cluster || !l.watch.local)
+	if watches {
+		cmd.Flags().BoolVarP(&watch, "watch", "w", false, l.watch.usage)
 	}
-	if l.found != nil {
+	if l.exit != nil {
 		cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 3 when "+l.exitCode)
 	}
 	if l.states != nil {
@@ -80,8 +90,10 @@ func (l list[T, E]) command(p *Program) *cobra.Command {
 	if l.flags != nil {
 		l.flags(&flags, cmd)
 	}
-	for _, other := range l.alone {
-		exclude(cmd, "watch", other)
+	if watches {
+		for _, other := range l.watch.alone {
+			exclude(cmd, "watch", other)
+		}
 	}
 	p.addTo(cmd)
 	return cmd
@@ -109,8 +121,7 @@ func (l list[T, E]) show(cmd *cobra.Command, flags *queryFlags, q api.Query) (T,
 	if format == cli.Names {
 		text = func(p *cli.Printer, document T) {
 			cli.PrintNames(p, l.elements(document), l.name)
-			// The list itself does not say what it lacks.
-			cli.NewPrinter(cmd.ErrOrStderr()).Coverage(l.coverage(document), "addresses")
+			l.gaps(cli.NewPrinter(cmd.ErrOrStderr()), document)
 		}
 	}
 	return document, cli.Show(p, format, document, text)

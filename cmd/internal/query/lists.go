@@ -1,6 +1,8 @@
 package query
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/dupip/dupip/agent/api"
@@ -13,20 +15,23 @@ var bindingList = list[api.Bindings, api.Binding]{
   dupip bindings --cluster --pod shop/web-0
   dupip bindings --node worker-7 -o wide
   dupip bindings --watch`,
-	get:        (*api.Client).Bindings,
-	coverage:   func(d api.Bindings) api.Coverage { return d.Coverage },
-	elements:   func(d api.Bindings) []api.Binding { return d.Bindings },
-	orders:     cli.BindingOrders,
-	text:       (*cli.Printer).Bindings,
-	name:       func(b api.Binding) string { return b.IP },
-	flags:      (*queryFlags).addTo,
-	watchUsage: "print changes on this node as they happen",
-	watch: events[api.BindingEvent]{
-		(*api.Client).WatchBindings, (*cli.Printer).BindingEventsHeader, (*cli.Printer).BindingEvent,
-		func(e api.BindingEvent) string { return e.Binding.IP },
-	}.print,
-	watchLocal: true,
-	alone:      []string{"cluster", "node", "sort-by"},
+	get:      (*api.Client).Bindings,
+	coverage: func(d api.Bindings) api.Coverage { return d.Coverage },
+	elements: func(d api.Bindings) []api.Binding { return d.Bindings },
+	gaps:     func(p *cli.Printer, d api.Bindings) { p.Coverage(d.Coverage, "addresses") },
+	orders:   cli.BindingOrders,
+	text:     (*cli.Printer).Bindings,
+	name:     func(b api.Binding) string { return b.IP },
+	flags:    (*queryFlags).addTo,
+	watch: &watching{
+		print: events[api.BindingEvent]{
+			(*api.Client).WatchBindings, (*cli.Printer).BindingEventsHeader, (*cli.Printer).BindingEvent,
+			func(e api.BindingEvent) string { return e.Binding.IP },
+		}.print,
+		usage: "print changes on this node as they happen",
+		local: true,
+		alone: []string{"cluster", "node", "sort-by"},
+	},
 }
 
 var conflictList = list[api.Conflicts, api.Conflict]{
@@ -44,6 +49,7 @@ A watch prints events of other nodes, or of selected pods, a second or more afte
 	get:      (*api.Client).Conflicts,
 	coverage: func(d api.Conflicts) api.Coverage { return d.Coverage },
 	elements: func(d api.Conflicts) []api.Conflict { return d.Conflicts },
+	gaps:     func(p *cli.Printer, d api.Conflicts) { p.Coverage(d.Coverage, "addresses") },
 	orders:   cli.ConflictOrders,
 	text:     (*cli.Printer).Conflicts,
 	name:     func(c api.Conflict) string { return c.IP },
@@ -51,15 +57,22 @@ A watch prints events of other nodes, or of selected pods, a second or more afte
 		cmd.Flags().BoolVar(&q.query.All, "all", false, "also resolved conflicts, newest first")
 		q.addTo(cmd)
 	},
-	states:     api.ConflictStates,
-	exitCode:   "a conflict is open that is not a drill",
-	found:      func(c api.Conflict) bool { return c.State != "resolved" && !c.Drill },
-	watchUsage: "print events as they come",
-	watch: events[api.ConflictEvent]{
-		(*api.Client).WatchConflicts, (*cli.Printer).ConflictEventsHeader, (*cli.Printer).ConflictEvent,
-		func(e api.ConflictEvent) string { return e.Conflict.IP },
-	}.print,
-	alone: []string{"all", "exit-code", "state", "sort-by"},
+	states:   api.ConflictStates,
+	exitCode: "a conflict is open that is not a drill",
+	exit: func(d api.Conflicts) int {
+		if slices.ContainsFunc(d.Conflicts, func(c api.Conflict) bool { return c.State != "resolved" && !c.Drill }) {
+			return exitFound
+		}
+		return 0
+	},
+	watch: &watching{
+		print: events[api.ConflictEvent]{
+			(*api.Client).WatchConflicts, (*cli.Printer).ConflictEventsHeader, (*cli.Printer).ConflictEvent,
+			func(e api.ConflictEvent) string { return e.Conflict.IP },
+		}.print,
+		usage: "print events as they come",
+		alone: []string{"all", "exit-code", "state", "sort-by"},
+	},
 }
 
 var findingList = list[api.Audit, api.Finding]{
@@ -70,6 +83,7 @@ var findingList = list[api.Audit, api.Finding]{
 	get:      (*api.Client).Audit,
 	coverage: func(d api.Audit) api.Coverage { return d.Coverage },
 	elements: func(d api.Audit) []api.Finding { return d.Findings },
+	gaps:     (*cli.Printer).AuditGaps,
 	orders:   cli.FindingOrders,
 	text:     (*cli.Printer).Audit,
 	name:     func(f api.Finding) string { return f.IP },
@@ -77,8 +91,16 @@ var findingList = list[api.Audit, api.Finding]{
 		q.addTo(cmd)
 		cmd.Flags().Lookup("network").Usage = "only this network of CNI's configuration"
 	},
-	exitCode: "there is any finding",
-	found:    func(api.Finding) bool { return true },
+	exitCode: "there is any finding, with 4 when there is none and not all was checked",
+	exit: func(d api.Audit) int {
+		switch d.Verdict {
+		case api.AuditFindings:
+			return exitFound
+		case api.AuditAgrees:
+			return 0
+		}
+		return exitPartial
+	},
 }
 
 var nodeList = list[api.Nodes, api.Node]{
@@ -88,6 +110,7 @@ var nodeList = list[api.Nodes, api.Node]{
   dupip nodes --sort-by heard -o wide`,
 	get:      (*api.Client).Nodes,
 	coverage: func(api.Nodes) api.Coverage { return api.Coverage{} },
+	gaps:     func(*cli.Printer, api.Nodes) {},
 	elements: func(d api.Nodes) []api.Node { return d.Nodes },
 	orders:   cli.NodeOrders,
 	text:     (*cli.Printer).Nodes,
