@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/cmd/internal/query"
 )
 
 // A process of the tests with this variable is the plugin.
@@ -57,11 +58,12 @@ esac
 // kubectl is a folder with such a script.
 type kubectl struct {
 	*testing.T
-	dir string
+	dir    string
+	silent bool // no agent answers the reporter
 }
 
 func newKubectl(t *testing.T, pods string) *kubectl {
-	k := &kubectl{t, t.TempDir()}
+	k := &kubectl{T: t, dir: t.TempDir()}
 	// What a reporter answers, and a port on which nobody does.
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host != r.Context().Value(http.LocalAddrContextKey).(net.Addr).String() {
@@ -73,13 +75,20 @@ func newKubectl(t *testing.T, pods string) *kubectl {
 		case "/v1/status":
 			_ = json.NewEncoder(w).Encode(api.Status{Node: r.URL.Query().Get("node")})
 		case "/v1/conflicts":
+			if k.silent {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				_ = json.NewEncoder(w).Encode(api.Error{Error: "no agent answers"})
+				return
+			}
 			if r.URL.Query().Get("watch") != "" {
 				fmt.Fprintln(w, "{}")
 				w.(http.Flusher).Flush()
 				<-r.Context().Done()
 				return
 			}
-			_ = json.NewEncoder(w).Encode(api.Conflicts{Conflicts: []api.Conflict{{IP: "10.0.0.1", State: "confirmed", Network: r.URL.RawQuery}}})
+			_ = json.NewEncoder(w).Encode(conflicts(r.URL.RawQuery))
+		case "/v1/audit":
+			_ = json.NewEncoder(w).Encode(audits[r.URL.Query().Get("network")])
 		default:
 			http.NotFound(w, r)
 		}
@@ -161,12 +170,52 @@ func pod(name, ready string) string {
 func list(pods ...string) string { return `{"items": [` + strings.Join(pods, ",") + `]}` }
 
 var nodes = api.Nodes{Nodes: []api.Node{
-	{Name: "n1", State: "alive", Version: "0.2.0", Interfaces: map[string]int{"attached": 3}, Reported: time.Unix(1, 0)},
-	{Name: "n2", State: "alive", Version: "0.2.0", Interfaces: map[string]int{"attached": 2, "failed": 1}, Findings: map[string]int{"unreserved address": 4}, Reported: time.Unix(1, 0)},
+	{Name: "n1", State: "alive", Version: "0.2.0", Interfaces: map[string]int{"attached": 3}, Findings: map[string]int{"conflict confirmed": 41}, Audit: api.AuditNothing, Reported: time.Unix(1, 0)},
+	{Name: "n2", State: "alive", Version: "0.2.0", Interfaces: map[string]int{"attached": 2, "failed": 1}, Findings: map[string]int{"unreserved address": 4, "conflict confirmed": 41, "conflict suspected": 1}, Audit: api.AuditFindings, Reported: time.Unix(1, 0)},
 	{Name: "n3", State: "suspect", Version: "0.1.0"},
 	{Name: "n4", State: "dead", Version: "0.1.0", Interfaces: map[string]int{"attached": 9}},
 	{Name: "r1", State: "alive", Version: "0.2.0", Role: "reporter"},
 }}
+
+// conflicts are 41 between two nodes, of which each has all of them, one on a node, and a drill.
+func conflicts(network string) (d api.Conflicts) {
+	on := func(nodes ...string) (holders []api.Binding) {
+		for _, node := range nodes {
+			holders = append(holders, api.Binding{Node: node, BootID: "b"})
+		}
+		return holders
+	}
+	for n := range 41 {
+		d.Conflicts = append(d.Conflicts, api.Conflict{IP: fmt.Sprintf("10.0.0.%d", n+1), State: "confirmed", Network: network, Holders: on("n2", "n1")})
+	}
+	d.Conflicts = append(d.Conflicts, api.Conflict{IP: "10.0.1.1", State: "suspected", Holders: on("n2", "n2")},
+		api.Conflict{IP: "192.0.2.7", State: "confirmed", Drill: true, Holders: on("n1", "n3")})
+	d.Coverage = api.Coverage{Asked: 3, Missing: []string{"n3"}, Partial: true}
+	return d
+}
+
+// audits are what the audit of a network says.
+var audits = map[string]api.Audit{
+	"pods":  {Verdict: api.AuditAgrees},
+	"lost":  {Verdict: api.AuditFindings, Findings: []api.Finding{{IP: "10.1.2.5", Kind: "unreserved"}}},
+	"":      {Verdict: api.AuditPartly, Unchecked: []string{"on node n2, everything"}},
+	"other": {Verdict: api.AuditNothing},
+	"old":   {},
+}
+
+// Only what was checked can end with 0.
+func TestExitCodes(t *testing.T) {
+	k := newKubectl(t, list(pod("r", "True")))
+	for args, want := range map[string]query.ExitError{
+		"audit --network pods": 0, "audit --network lost": 3, "audit": 4, "audit --network other": 4, "audit --network old": 4, "conflicts": 3,
+	} {
+		out, err := k.dupip(append(strings.Fields(args), "--exit-code")...)
+		code, _ := errors.AsType[query.ExitError](err)
+		if code != want || want == 0 && err != nil || strings.Contains(out, "No such finding.") != (want == 0) {
+			t.Errorf("%s: %v, want %d\n%s", args, err, want, out)
+		}
+	}
+}
 
 // The first pod that is ready and answers is asked.
 func TestChoice(t *testing.T) {
@@ -252,11 +301,19 @@ func TestStatus(t *testing.T) {
 	const want = `Agents      2 alive; 1 dead (n4); 1 suspect (n3)
 Versions    1 0.1.0 (n3); 2 0.2.0
 Interfaces  5 attached; 1 failed (n2)
-Findings    unreserved address: 4 (n2)
+Findings    conflict confirmed: 41 (n1, n2); conflict suspected: 1 (n2);
+            unreserved address: 4 (n2)
+Audits      not checked: 1 (n1); with findings: 1 (n2)
 Unknown     interfaces and findings of n3
+1 of 3 nodes did not answer: n3; their conflicts are missing.
 `
 	if out, err := k.dupip("status"); err != nil || out != want {
 		t.Errorf("%v, got\n%s, want\n%s", err, out, want)
+	}
+	k.silent = true
+	const unknown = "Unknown     conflicts: no agent answers"
+	if out, err := k.dupip("status"); err != nil || !strings.Contains(out, unknown) || !strings.Contains(out, "1 dead (n4)") || strings.Contains(out, "conflict confirmed") {
+		t.Errorf("%v, got\n%s, want %s", err, out, unknown)
 	}
 	if out, err := k.dupip("status", "--node", "n7"); err != nil || !strings.HasPrefix(out, "Node        n7,") {
 		t.Errorf("%v, %s", err, out)

@@ -7,39 +7,63 @@ import (
 	"strings"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
 )
 
-// Summary prints how the agents of a cluster are doing: how many of which kind, and where what is not as it should be.
-func (p *Printer) Summary(document api.Nodes) {
+// Summary prints how the agents of a cluster are doing: how many of which kind, and where what is not as it should be. The
+// conflicts are those of all nodes, each once: nodes count all that they are in. The error says why they are not known.
+func (p *Printer) Summary(document api.Nodes, conflicts api.Conflicts, unknown error) {
+	Sanitize(&conflicts)
 	agents, versions := make(group), make(group)
-	interfaces, findings := make(group), make(group)
+	interfaces, findings, audits := make(group), make(group), make(group)
 	var silent []string
 	for _, n := range document.Nodes {
 		if n.Role != "" {
 			continue
 		}
-		agents.add(n.State, n.Name, 1)
+		agents.add(n.State, 1, n.Name)
 		if n.State == "dead" || n.State == "left" {
 			continue
 		}
-		versions.add(n.Version, n.Name, 1)
+		versions.add(n.Version, 1, n.Name)
 		if n.Reported.IsZero() {
 			silent = append(silent, n.Name)
 		}
 		for state, count := range n.Interfaces {
-			interfaces.add(state, n.Name, count)
+			interfaces.add(state, count, n.Name)
 		}
 		for kind, count := range n.Findings {
-			findings.add(kind, n.Name, count)
+			if !strings.HasPrefix(kind, "conflict ") {
+				findings.add(kind, count, n.Name)
+			}
 		}
+		switch n.Audit {
+		case "":
+		case api.AuditFindings:
+			audits.add("with findings", 1, n.Name)
+		default:
+			audits.add(n.Audit, 1, n.Name)
+		}
+	}
+	for _, c := range conflicts.Conflicts {
+		if c.Drill {
+			continue
+		}
+		nodes := slices.Sorted(slices.Values(each(c.Holders, func(b api.Binding) string { return b.Node })))
+		findings.add("conflict "+c.State, 1, nodes...)
 	}
 	p.Entry(12, "Agents", agents.text("alive"))
 	p.Entry(12, "Versions", versions.text(versions.largest()))
 	p.Entry(12, "Interfaces", interfaces.text("attached"))
 	p.Entry(12, "Findings", findings.text(""))
+	p.Entry(12, "Audits", audits.text(api.AuditAgrees))
 	if len(silent) > 0 {
 		p.Entry(12, "Unknown", "interfaces and findings of "+List(silent))
 	}
+	if unknown != nil {
+		p.Entry(12, "Unknown", "conflicts: "+detector.Printable(unknown.Error()))
+	}
+	p.Coverage(conflicts.Coverage, "conflicts")
 	p.Problems(document)
 }
 
@@ -49,7 +73,7 @@ type group map[string]*struct {
 	nodes []string
 }
 
-func (g group) add(kind, node string, count int) {
+func (g group) add(kind string, count int, nodes ...string) {
 	if count == 0 {
 		return
 	}
@@ -60,7 +84,11 @@ func (g group) add(kind, node string, count int) {
 		})
 	}
 	g[kind].count += count
-	g[kind].nodes = append(g[kind].nodes, node)
+	for _, node := range nodes {
+		if !slices.Contains(g[kind].nodes, node) {
+			g[kind].nodes = append(g[kind].nodes, node)
+		}
+	}
 }
 
 // largest is the kind of most things.

@@ -183,8 +183,14 @@ func (c *collected) print(p *cli.Printer, file string) {
 	if len(of) > 0 {
 		text = fmt.Sprintf("%s (%s)", cli.Plural(frames, "frame", "frames"), strings.Join(of, ", "))
 	}
+	nodes := make(map[string]bool) // one that has booted again is there twice
+	for _, n := range c.nodes.Nodes {
+		if n.Role == "" {
+			nodes[n.Name] = true
+		}
+	}
 	lines := []string{fmt.Sprintf("%s: %s, the history of %s, its routes and books, the versions of %s.",
-		detector.Printable(file), text, c.ip, cli.Plural(len(c.nodes.Nodes), "node", "nodes"))}
+		detector.Printable(file), text, c.ip, cli.Plural(len(nodes), "node", "nodes"))}
 	for _, line := range append(lines, c.missing()...) {
 		if p.Width > 0 { // in a terminal
 			line = p.Wrap(line)

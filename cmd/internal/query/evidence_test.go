@@ -41,7 +41,8 @@ func TestEvidenceLine(t *testing.T) {
 			"Missing: frames. Agents keep none from before they started, nor of a suspicion that has faded.\n": {},
 	} {
 		var out bytes.Buffer
-		c := &collected{ip: netip.MustParseAddr("10.0.0.7"), evidence: e, nodes: api.Nodes{Nodes: make([]api.Node, 1)}}
+		nodes := api.Nodes{Nodes: []api.Node{{Name: "n1", BootID: "1", State: "dead"}, {Name: "n1", BootID: "2"}, {Name: "r1", Role: "reporter"}}}
+		c := &collected{ip: netip.MustParseAddr("10.0.0.7"), evidence: e, nodes: nodes}
 		if c.print(cli.NewPrinter(&out), "f"); out.String() != want {
 			t.Errorf("it prints\n%swant\n%s", out.String(), want)
 		}

@@ -25,7 +25,10 @@ func newStatus(p *Program) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return cli.Show(p.Printer(cmd), p.Output, document, (*cli.Printer).Summary)
+				return cli.Show(p.Printer(cmd), p.Output, document, func(printer *cli.Printer, document api.Nodes) {
+					conflicts, err := client.Conflicts(cmd.Context(), api.Query{Cluster: true})
+					printer.Summary(document, conflicts, err)
+				})
 			}
 			document, err := client.Status(cmd.Context(), q)
 			if err != nil {
