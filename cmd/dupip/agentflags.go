@@ -64,6 +64,8 @@ func (f *agentFlags) addTo(cmd *cobra.Command) {
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	query.Complete(cmd, "attach", attachModes...)
 	query.Complete(cmd, "evidence", agent.On, agent.Off)
+	query.Complete(cmd, "configured-evidence", agent.On, agent.Off)
+	query.CompletePaths(cmd, "api-socket", "config", "state-dir", "cri-socket", "cni-conf-dir", "gossip-key-file")
 	query.Complete(cmd, "log-level", logging.Levels...)
 	query.Complete(cmd, "log-format", logging.Formats...)
 }

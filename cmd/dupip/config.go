@@ -35,6 +35,12 @@ func newConfig(p *program) *cobra.Command {
 			return cli.Show(p.Printer(cmd), p.Output, configuration(c, name), (*cli.Printer).Configuration)
 		},
 	}
+	check.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return nil, cobra.ShellCompDirectiveDefault
+	}
 	p.AddOutput(check)
 	cmd := &cobra.Command{
 		Use: "config", Short: "Check a configuration file before an agent reads it", Example: "  dupip config check dupip.yaml", Args: query.NoArguments,

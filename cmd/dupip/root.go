@@ -54,4 +54,5 @@ Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-cod
 // addSocket adds the flag of commands that query an agent.
 func (p *program) addSocket(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&p.socket, "api-socket", api.DefaultSocket, "Unix socket of the agent to ask")
+	query.CompletePaths(cmd, "api-socket")
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dupip/dupip/cmd/internal/query"
 )
 
 // reporters selects the pods of reporters, whatever the release is called.
@@ -44,6 +46,7 @@ func (p *plugin) addConnection(root *cobra.Command) {
 	for _, flag := range passed {
 		p.connection[flag.name] = root.PersistentFlags().StringArray(flag.name, nil, flag.usage)
 	}
+	query.CompletePaths(root, "kubeconfig")
 }
 
 // command returns a command of kubectl in dupip's namespace. It ends with ctx, and with it what it has started.

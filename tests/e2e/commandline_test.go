@@ -37,6 +37,7 @@ func TestCommandLine(t *testing.T) {
 		{"lists", testLists},
 		{"names", testNames},
 		{"completion", testCompletion},
+		{"offers", testOffers},
 		{"parameters", testParameters},
 		{"schema", testSchema},
 		{"report of 0.1", testReport},

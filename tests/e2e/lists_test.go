@@ -110,38 +110,6 @@ func testNames(t *testing.T, s *shown) {
 	}
 }
 
-// A shell completes values from what the agent knows.
-func testCompletion(t *testing.T, s *shown) {
-	socket := s.first.agent.Socket
-	for _, tt := range []struct {
-		args []string
-		want []string
-	}{
-		{[]string{"conflicts", "--ip", ""}, []string{s.across.String(), s.local.String()}},
-		{[]string{"explain", ""}, []string{s.across.String(), s.local.String()}},
-		{[]string{"bindings", "--pod", ""}, []string{"bank/db", "shop/web"}},
-		{[]string{"bindings", "-n", ""}, []string{"bank", "shop"}},
-		{[]string{"audit", "--network", ""}, []string{"default"}},
-		{[]string{"conflicts", "--node", ""}, []string{s.first.agent.Node.ShortName(), s.second.agent.Node.ShortName(), s.third.Node.ShortName()}},
-		{[]string{"conflicts", "--state", ""}, []string{"confirmed", "suspected", "resolved"}},
-		{[]string{"nodes", "--sort-by", ""}, []string{"heard", "name"}},
-		{[]string{"bindings", "-o", ""}, []string{"name", "json"}},
-	} {
-		words := slices.Clone(tt.args)
-		// The socket of an agent that is not at the usual place is among the words.
-		got := dupip(t, nil, slices.Concat([]string{"__complete", words[0], "--api-socket", socket}, words[1:])...)
-		offered := strings.Split(got.stdout, "\n")
-		for _, want := range tt.want {
-			if !slices.Contains(offered, want) {
-				t.Errorf("completing %q does not offer %q: %+v", tt.args, want, got)
-			}
-		}
-		if !slices.Contains(offered, ":4") || got.code != 0 { // cobra's directive: no file names
-			t.Errorf("completing %q offers files, too: %+v", tt.args, got)
-		}
-	}
-}
-
 // The API refuses what it does not know, instead of giving more than was asked for.
 func testParameters(t *testing.T, s *shown) {
 	for _, tt := range []struct {

@@ -76,10 +76,11 @@ func newEvidence(p *Program) *cobra.Command {
 			}
 			return err
 		},
-		ValidArgsFunction: completeFromBindings(p, func(b api.Binding) string { return b.IP }),
+		ValidArgsFunction: completeAddress(p),
 	}
 	// Not --output: the variable of that is a format.
 	cmd.Flags().StringVarP(&file, "file", "o", "", "the `file` to write, which must not be there yet; - is standard output (default: dupip-IP-TIME.tar.gz)")
+	CompletePaths(cmd, "file")
 	if p.Flags != nil {
 		p.Flags(cmd)
 	}

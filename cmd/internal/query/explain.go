@@ -39,7 +39,7 @@ func newExplain(p *Program) *cobra.Command {
 			}
 			return cli.Show(p.Printer(cmd), p.Output, document, (*cli.Printer).Explanation)
 		},
-		ValidArgsFunction: completeFromBindings(p, func(b api.Binding) string { return b.IP }),
+		ValidArgsFunction: completeAddress(p),
 	}
 	if !p.Cluster {
 		cmd.Flags().BoolVar(&local, "local", false, "ask this agent only, not those of all nodes")

@@ -1,9 +1,7 @@
 package query
 
 import (
-	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/cmd/internal/cli"
-	"github.com/dupip/dupip/detector"
 )
 
 // queryFlags are the flags of commands that print a list of one agent or of all.
@@ -35,52 +32,7 @@ func (q *queryFlags) addTo(cmd *cobra.Command) {
 		flags.BoolVar(&q.query.Cluster, "cluster", false, "ask the agents of all nodes, not only this one")
 		exclude(cmd, "cluster", "node")
 	}
-	// A shell completes the values from what the agent has.
-	for name, value := range map[string]func(b api.Binding) string{
-		"ip":        func(b api.Binding) string { return b.IP },
-		"network":   func(b api.Binding) string { return b.Network },
-		"namespace": func(b api.Binding) string { namespace, _, _ := strings.Cut(cli.PodName(b.Pod), "/"); return namespace },
-		"pod":       func(b api.Binding) string { return cli.PodName(b.Pod) },
-	} {
-		_ = cmd.RegisterFlagCompletionFunc(name, completeFromBindings(q.program, value))
-	}
 	_ = cmd.RegisterFlagCompletionFunc("node", completeNodes(q.program))
-}
-
-// completeFromBindings completes a value that bindings have.
-func completeFromBindings(p *Program, value func(api.Binding) string) cobra.CompletionFunc {
-	return completion(p, (*api.Client).Bindings, func(d api.Bindings) []api.Binding { return d.Bindings }, value)
-}
-
-// completeNodes completes the name of a node.
-func completeNodes(p *Program) cobra.CompletionFunc {
-	return completion(p, (*api.Client).Nodes, func(d api.Nodes) []api.Node { return d.Nodes }, func(n api.Node) string {
-		if n.Role != "" {
-			return "" // reporters are not asked
-		}
-		return n.Name
-	})
-}
-
-// completion completes a value that elements of a document have.
-func completion[T, E any](p *Program, get func(*api.Client, context.Context, api.Query) (T, error), elements func(T) []E, value func(E) string) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		client, err := p.Client(cmd)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		document, err := get(client, cmd.Context(), api.Query{Cluster: p.Cluster})
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		values := make(map[string]bool)
-		for _, e := range elements(document) {
-			if text := detector.Printable(value(e)); text != "" {
-				values[text] = true
-			}
-		}
-		return slices.Sorted(maps.Keys(values)), cobra.ShellCompDirectiveNoFileComp
-	}
 }
 
 // parse reads --ip.

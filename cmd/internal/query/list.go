@@ -29,6 +29,8 @@ type list[T, E any] struct {
 	orders   cli.Orders[E]
 	text     func(*cli.Printer, T)
 	name     func(E) string // what -o name prints
+	// holders are those of what can be selected, nil if nothing can be.
+	holders func(T) []api.Binding
 	// flags adds flags; most lists have those of [queryFlags.addTo].
 	flags func(*queryFlags, *cobra.Command)
 
@@ -89,6 +91,7 @@ func (l list[T, E]) command(p *Program) *cobra.Command {
 	Complete(cmd, "sort-by", flags.orders...)
 	if l.flags != nil {
 		l.flags(&flags, cmd)
+		complete(cmd, &flags, l.get, l.holders)
 	}
 	if watches {
 		for _, other := range l.watch.alone {

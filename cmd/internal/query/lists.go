@@ -22,6 +22,7 @@ var bindingList = list[api.Bindings, api.Binding]{
 	orders:   cli.BindingOrders,
 	text:     (*cli.Printer).Bindings,
 	name:     func(b api.Binding) string { return b.IP },
+	holders:  func(d api.Bindings) []api.Binding { return d.Bindings },
 	flags:    (*queryFlags).addTo,
 	watch: &watching{
 		print: events[api.BindingEvent]{
@@ -53,6 +54,14 @@ A watch prints events of other nodes, or of selected pods, a second or more afte
 	orders:   cli.ConflictOrders,
 	text:     (*cli.Printer).Conflicts,
 	name:     func(c api.Conflict) string { return c.IP },
+	holders: func(d api.Conflicts) (all []api.Binding) {
+		for _, c := range d.Conflicts {
+			for _, b := range append(c.Holders, api.Binding{}) { // a resolved one may have none
+				all = append(all, api.Binding{Network: c.Network, IP: c.IP, Pod: b.Pod})
+			}
+		}
+		return all
+	},
 	flags: func(q *queryFlags, cmd *cobra.Command) {
 		cmd.Flags().BoolVar(&q.query.All, "all", false, "also resolved conflicts, newest first")
 		q.addTo(cmd)
@@ -87,6 +96,15 @@ var findingList = list[api.Audit, api.Finding]{
 	orders:   cli.FindingOrders,
 	text:     (*cli.Printer).Audit,
 	name:     func(f api.Finding) string { return f.IP },
+	holders: func(d api.Audit) (all []api.Binding) {
+		for _, f := range d.Findings {
+			all = append(all, api.Binding{Network: f.Network, IP: f.IP, Pod: f.Pod}, api.Binding{Pod: f.ReservedPod})
+		}
+		for _, network := range d.Checked { // it is worth asking for, without findings, too
+			all = append(all, api.Binding{Network: network})
+		}
+		return all
+	},
 	flags: func(q *queryFlags, cmd *cobra.Command) {
 		q.addTo(cmd)
 		cmd.Flags().Lookup("network").Usage = "only this network of CNI's configuration"

@@ -69,6 +69,7 @@ func (p *Program) Root(root *cobra.Command) *cobra.Command {
 	})
 	root.Args, root.RunE = NoArguments, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	root.SuggestionsMinimumDistance = 2
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	printer := cli.NewPrinter(os.Stdout)
 	root.SetUsageTemplate(strings.NewReplacer(
 		".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", cmp.Or(printer.Width, 80)),
@@ -128,11 +129,6 @@ func formatsOf(cmd *cobra.Command) []string {
 		formats = append(formats, string(cli.Names))
 	}
 	return formats
-}
-
-// Complete makes a shell complete the values of a flag.
-func Complete(cmd *cobra.Command, flag string, values ...string) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // NoArguments is [cobra.NoArgs] with a better error.

@@ -1,0 +1,94 @@
+package query
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/cmd/internal/cli"
+	"github.com/dupip/dupip/detector"
+)
+
+// Complete makes a shell complete the values of a flag.
+func Complete(cmd *cobra.Command, flag string, values ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// CompletePaths makes a shell complete the values of flags as names of files and folders, which it does for no other flag.
+func CompletePaths(cmd *cobra.Command, flags ...string) {
+	for _, flag := range flags {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault))
+	}
+}
+
+// selectors are the flags that select elements of a list, with what they compare.
+var selectors = map[string]func(b api.Binding) string{
+	"ip":        func(b api.Binding) string { return b.IP },
+	"network":   func(b api.Binding) string { return b.Network },
+	"namespace": func(b api.Binding) string { namespace, _, _ := strings.Cut(cli.PodName(b.Pod), "/"); return namespace },
+	"pod":       func(b api.Binding) string { return cli.PodName(b.Pod) },
+}
+
+// complete completes the values of selectors from what a document has, so that each selects something of it.
+func complete[T any](cmd *cobra.Command, flags *queryFlags, get func(*api.Client, context.Context, api.Query) (T, error), holders func(T) []api.Binding) {
+	for name, value := range selectors {
+		if cmd.Flags().Lookup(name) != nil {
+			_ = cmd.RegisterFlagCompletionFunc(name, completion(flags.program, flags.parse, get, holders, value))
+		}
+	}
+}
+
+// completeAddress completes the only argument of a command: an address that is seen.
+func completeAddress(p *Program) cobra.CompletionFunc {
+	get := completion(p, p.all, (*api.Client).Bindings, func(d api.Bindings) []api.Binding { return d.Bindings }, selectors["ip"])
+	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return get(cmd, args, begun)
+	}
+}
+
+// completeNodes completes the name of a node that answers.
+func completeNodes(p *Program) cobra.CompletionFunc {
+	return completion(p, p.all, (*api.Client).Nodes, func(d api.Nodes) []api.Node { return d.Nodes }, func(n api.Node) string {
+		if n.Role != "" || n.State == "dead" || n.State == "left" {
+			return "" // reporters are not asked
+		}
+		return n.Name
+	})
+}
+
+// all is the query for all that the program is about.
+func (p *Program) all() (api.Query, error) { return api.Query{Cluster: p.Cluster}, nil }
+
+// completion completes a value that elements of a document have.
+func completion[T, E any](
+	p *Program, query func() (api.Query, error), get func(*api.Client, context.Context, api.Query) (T, error), elements func(T) []E, value func(E) string,
+) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		client, err := p.Client(cmd)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		q, err := query()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		document, err := get(client, cmd.Context(), q)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		values := make(map[string]bool)
+		for _, e := range elements(document) {
+			if text := detector.Printable(value(e)); text != "" {
+				values[text] = true
+			}
+		}
+		return slices.Sorted(maps.Keys(values)), cobra.ShellCompDirectiveNoFileComp
+	}
+}
