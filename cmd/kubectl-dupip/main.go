@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -37,7 +38,9 @@ func run() int {
 	if filepath.Base(os.Args[0]) == "kubectl_complete-dupip" {
 		root.SetArgs(append([]string{cobra.ShellCompRequestCmd}, os.Args[1:]...))
 	}
-	// When a terminal is closed, too, kubectl must not be left.
+	// When a terminal is closed, or the reader of a pipe has gone, kubectl must not be left: as long as somebody is told of SIGPIPE,
+	// it ends nobody, and writing fails.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	code := query.Run(root, syscall.SIGHUP)
 	p.kubectls.Wait()
 	return code

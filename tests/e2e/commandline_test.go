@@ -38,6 +38,7 @@ func TestCommandLine(t *testing.T) {
 		{"names", testNames},
 		{"completion", testCompletion},
 		{"offers", testOffers},
+		{"full", testFull},
 		{"parameters", testParameters},
 		{"schema", testSchema},
 		{"report of 0.1", testReport},

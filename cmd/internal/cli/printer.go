@@ -39,7 +39,7 @@ const defaultWidth = 80
 func NewPrinter(out io.Writer) *Printer {
 	const narrowest = 40
 	p := &Printer{Out: out}
-	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+	if file, ok := out.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(file.Fd())) {
 		p.Width = defaultWidth // some terminals do not know
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
 			p.Width = max(width, narrowest)

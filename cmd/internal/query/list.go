@@ -124,7 +124,9 @@ func (l list[T, E]) show(cmd *cobra.Command, flags *queryFlags, q api.Query) (T,
 	if format == cli.Names {
 		text = func(p *cli.Printer, document T) {
 			cli.PrintNames(p, l.elements(document), l.name)
-			l.gaps(cli.NewPrinter(cmd.ErrOrStderr()), document)
+			if cmd.Context().Err() == nil { // it could be printed
+				l.gaps(cli.NewPrinter(cmd.ErrOrStderr()), document)
+			}
 		}
 	}
 	return document, cli.Show(p, format, document, text)

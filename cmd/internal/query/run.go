@@ -22,13 +22,25 @@ type ExitError int
 
 func (e ExitError) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
-// Run runs a program until it is done, or SIGINT, SIGTERM or one of the other signals ends it. It returns the exit code.
+// Run runs a program until it is done, its output fails, or SIGINT, SIGTERM or one of the other signals ends it. It returns the
+// exit code.
 func Run(root *cobra.Command, others ...os.Signal) int {
 	ctx, stop := signal.NotifyContext(context.Background(), append(others, syscall.SIGINT, syscall.SIGTERM)...)
 	defer stop()
 	// A second signal ends the program at once, but not within a second: timeout(1) sends two.
 	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, stop) })
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	out := &output{file: os.Stdout, end: end}
+	root.SetOut(out)
+	wholeHelp(root)
 	err := root.ExecuteContext(ctx)
+	if failed := out.failed(); errors.Is(failed, syscall.EPIPE) {
+		return 128 + int(syscall.SIGPIPE) // as for the others whose reader has gone, without a word
+	} else if failed != nil {
+		PrintError(os.Stderr, root.CommandPath(), fmt.Errorf("writing the output: %w", failed))
+		return 1
+	}
 	if code, ok := errors.AsType[ExitError](err); ok {
 		return int(code)
 	}
