@@ -324,10 +324,10 @@ Unknown     interfaces and findings of n3
 func TestNamespaceInCommands(t *testing.T) {
 	k := newKubectl(t, list(pod("good", "True")))
 	for _, test := range []struct{ variable, flag, want string }{
-		{"", "", `"kubectl dupip explain IP"`},
-		{"", "net", `"kubectl dupip --dupip-namespace net explain IP"`},
-		{"net", "", `"kubectl dupip explain IP"`},
-		{"net", "dupip", `"kubectl dupip --dupip-namespace dupip explain IP"`},
+		{"", "", `"kubectl dupip explain 10.0.0.1"`},
+		{"", "net", `"kubectl dupip --dupip-namespace net explain 10.0.0.1"`},
+		{"net", "", `"kubectl dupip explain 10.0.0.1"`},
+		{"net", "dupip", `"kubectl dupip --dupip-namespace dupip explain 10.0.0.1"`},
 	} {
 		t.Setenv("DUPIP_NAMESPACE", test.variable)
 		args := []string{"conflicts"}

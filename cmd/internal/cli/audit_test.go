@@ -256,8 +256,8 @@ IP        FINDING     SINCE  HOLDER      RESERVED FOR  BOOK        NETWORK  STOR
 10.1.2.5  unreserved  90s    shop/web-0  -             host-local  pods     /var/lib/cni/networks/pods  veth7      cni-7  ` + strings.Repeat("a1", 32) + `
 
 shop/web-0 has 10.1.2.5, which host-local has not reserved: the next pod may get
-  it. Delete the pod, so that its successor gets another address; or reserve the
-  address for it again:
+  it. Delete the pod, so that its successor gets an address with a reservation;
+  or reserve the address for it again:
   on node n1:
     mkdir -p /var/lib/cni/networks/pods && flock \
       /var/lib/cni/networks/pods/lock sh -c 'set -C; printf \
