@@ -33,7 +33,7 @@ Run "dupip agent" on a node; the other commands query it. Every flag of "agent" 
 			`and so can --api-socket (DUPIP_API_SOCKET) and --output of the others. Other variables that begin with DUPIP_ are ignored, with a warning.
 
 Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-code, if there is a conflict or a finding; ` +
-			`4 with "audit --exit-code", if there is no finding and not all was checked.`,
+			`4 with --exit-code, if there is none in what was looked at, which is not all.`,
 		Example: `  dupip conflicts --cluster
   dupip explain 10.0.0.1
   dupip bindings --pod shop/web-0

@@ -67,7 +67,7 @@ It forwards a port to one of dupip's reporters (the chart's reporter.enabled), b
 			`and asks it about all nodes. You need the rights to get and list pods in dupip's namespace, and to create portforwards there.
 
 Exit codes: 0 done; 1 failed; 3 with --exit-code, if there is a conflict or a finding; ` +
-			`4 with "audit --exit-code", if there is no finding and not all was checked.`,
+			`4 with --exit-code, if there is none in what was looked at, which is not all.`,
 		Example: `  kubectl dupip conflicts
   kubectl dupip explain 10.0.0.1
   kubectl dupip bindings --pod shop/web-0

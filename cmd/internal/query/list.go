@@ -16,7 +16,7 @@ import (
 // The exit codes with --exit-code.
 const (
 	exitFound   = 3 // a conflict is open, or there is a finding
-	exitPartial = 4 // there is no finding in what was checked, which is not all
+	exitPartial = 4 // there is none in what was looked at, which is not all
 )
 
 // list is a command that prints a document T with a list of E.

@@ -67,10 +67,13 @@ A watch prints events of other nodes, or of selected pods, a second or more afte
 		q.addTo(cmd)
 	},
 	states:   api.ConflictStates,
-	exitCode: "a conflict is open that is not a drill",
+	exitCode: "a conflict is open that is not a drill, with 4 when there is none and not all nodes answered",
 	exit: func(d api.Conflicts) int {
-		if slices.ContainsFunc(d.Conflicts, func(c api.Conflict) bool { return c.State != "resolved" && !c.Drill }) {
+		switch {
+		case slices.ContainsFunc(d.Conflicts, func(c api.Conflict) bool { return c.State != "resolved" && !c.Drill }):
 			return exitFound
+		case d.Partial:
+			return exitPartial
 		}
 		return 0
 	},

@@ -40,3 +40,24 @@ func TestHostileErrors(t *testing.T) {
 		}
 	}
 }
+
+// With --exit-code, what was not seen is not clean.
+func TestConflictsExit(t *testing.T) {
+	confirmed, resolved, drill := api.Conflict{State: "confirmed"}, api.Conflict{State: "resolved"}, api.Conflict{State: "confirmed", Drill: true}
+	missing := api.Coverage{Partial: true, Missing: []string{"n3"}}
+	for name, test := range map[string]struct {
+		conflicts []api.Conflict
+		coverage  api.Coverage
+		want      int
+	}{
+		"none":                   {},
+		"one":                    {[]api.Conflict{resolved, confirmed}, api.Coverage{}, exitFound},
+		"resolved, and a drill":  {[]api.Conflict{resolved, drill}, api.Coverage{}, 0},
+		"none, a node is silent": {[]api.Conflict{resolved, drill}, missing, exitPartial},
+		"one, a node is silent":  {[]api.Conflict{confirmed}, missing, exitFound},
+	} {
+		if got := conflictList.exit(api.Conflicts{Conflicts: test.conflicts, Coverage: test.coverage}); got != test.want {
+			t.Errorf("%s: exit code %d, want %d", name, got, test.want)
+		}
+	}
+}
