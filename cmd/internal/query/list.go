@@ -39,7 +39,7 @@ type list[T, E any] struct {
 	// exit is the exit code with --exit-code, which exitCode describes.
 	exit     func(T) int
 	exitCode string
-	// gaps prints what the document lacks, for -o name, whose list does not say so.
+	// gaps prints what the document lacks, for -o name, whose list does not say so; nil if that is its coverage.
 	gaps  func(*cli.Printer, T)
 	watch *watching
 }
@@ -124,8 +124,13 @@ func (l list[T, E]) show(cmd *cobra.Command, flags *queryFlags, q api.Query) (T,
 	if format == cli.Names {
 		text = func(p *cli.Printer, document T) {
 			cli.PrintNames(p, l.elements(document), l.name)
-			if cmd.Context().Err() == nil { // it could be printed
-				l.gaps(cli.NewPrinter(cmd.ErrOrStderr()), document)
+			problems := cli.NewPrinter(cmd.ErrOrStderr())
+			switch {
+			case cmd.Context().Err() != nil: // it could not be printed
+			case l.gaps != nil:
+				l.gaps(problems, document)
+			default:
+				problems.Coverage(l.coverage(document), "addresses")
 			}
 		}
 	}
