@@ -112,6 +112,7 @@ func TestHostNeighbourStays(t *testing.T) {
 		attrs.Name, attrs.MasterIndex = name, bridge.Index
 		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(pod.Pid)}
 		must(t, netlink.LinkAdd(veth))
+		t.Cleanup(func() { _ = netlink.LinkDel(veth) })
 		must(t, netlink.LinkSetUp(veth))
 		must(t, netns.Do(pod.Open(t), func() error {
 			eth0, err := netlink.LinkByName("eth0")
@@ -126,13 +127,7 @@ func TestHostNeighbourStays(t *testing.T) {
 		}))
 		pods = append(pods, veth)
 	}
-	established := net.HardwareAddr{2, 1, 1, 1, 1, 1}
 	ips := []netip.Addr{netip.MustParseAddr("10.5.0.7"), netip.MustParseAddr("fd00:5::7")}
-	for _, ip := range ips {
-		must(t, netlink.NeighSet(&netlink.Neigh{
-			LinkIndex: bridge.Index, IP: ip.AsSlice(), HardwareAddr: established, State: netlink.NUD_STALE,
-		}))
-	}
 	observer, err := bpf.Load(bpf.Options{})
 	must(t, err)
 	defer observer.Close()
@@ -156,21 +151,31 @@ func TestHostNeighbourStays(t *testing.T) {
 			}
 		}
 	}()
-	for _, ip := range ips {
-		for _, veth := range pods {
-			deadline := time.After(10 * time.Second)
-			for answered := false; !answered; {
-				must(t, sender.Send(probe.Target{Ifindex: veth.Index, IP: ip}))
-				select {
-				case record := <-answers:
-					answered = record.IP == ip && record.Ifindex == uint32(veth.Index)
-				case <-time.After(100 * time.Millisecond): // the pod may not be up yet
-				case <-deadline:
-					t.Fatalf("no answer for %s on %s", ip, veth.Name)
+	probeAll := func() {
+		for _, ip := range ips {
+			for _, veth := range pods {
+				deadline := time.After(10 * time.Second)
+				for answered := false; !answered; {
+					must(t, sender.Send(probe.Target{Ifindex: veth.Index, IP: ip}))
+					select {
+					case record := <-answers:
+						answered = record.IP == ip && record.Ifindex == uint32(veth.Index)
+					case <-time.After(100 * time.Millisecond): // the pod may not be up yet
+					case <-deadline:
+						t.Fatalf("no answer for %s on %s", ip, veth.Name)
+					}
 				}
 			}
 		}
 	}
+	probeAll() // until all are up: what happens to links before that may cost the bridge its entries
+	established := net.HardwareAddr{2, 1, 1, 1, 1, 1}
+	for _, ip := range ips {
+		must(t, netlink.NeighSet(&netlink.Neigh{
+			LinkIndex: bridge.Index, IP: ip.AsSlice(), HardwareAddr: established, State: netlink.NUD_STALE,
+		}))
+	}
+	probeAll()
 	neighbours, err := netlink.NeighList(bridge.Index, netlink.FAMILY_ALL)
 	must(t, err)
 	checked := 0
