@@ -33,6 +33,8 @@ const (
 	maxExisting = 20_000
 	// readAgain is how long the reporter waits if the Events cannot be read; after maxUnread failures it begins without them.
 	readAgain, maxUnread = 5 * time.Second, 3
+	// logEvery is how often a write that failed is logged: the API server can refuse thousands.
+	logEvery = 10 * time.Second
 	// stale is how old the last sign of life of a part may be.
 	stale = 30 * time.Second
 )
@@ -53,6 +55,8 @@ type reporter struct {
 	looked  time.Time
 	retry   time.Time    // when the Events may be read again
 	unread  int          // how often that failed since this replica has the Lease
+	logged  time.Time    // when a write that failed was logged last
+	silent  int          // how many have failed since then
 	waiting atomic.Bool  // this replica has the Lease and does not write yet
 	turned  atomic.Int64 // when the loop turned last, Unix seconds
 	agents  atomic.Int64 // that are alive
@@ -227,14 +231,25 @@ func (r *reporter) write(ctx context.Context, w *events.Write, until time.Time) 
 			err = r.api.CreateEvent(ctx, e)
 		}
 		return func() {
-			if r.planner.Done(w, err, time.Now()) {
-				r.metrics.written.WithLabelValues(w.Event.Reason).Inc()
-				return
-			}
-			r.metrics.failed.Inc()
-			r.log.Warn("writing an Event failed", "reason", w.Event.Reason, "namespace", w.Event.Metadata.Namespace, "about", w.Event.Regarding.Name, "error", err)
+			r.wrote(w, err, time.Now())
 		}
 	})
+}
+
+// wrote notes the result of a write.
+func (r *reporter) wrote(w *events.Write, err error, now time.Time) {
+	if r.planner.Done(w, err, now) {
+		r.metrics.written.WithLabelValues(w.Event.Reason).Inc()
+		return
+	}
+	r.metrics.failed.Inc()
+	if now.Sub(r.logged) < logEvery {
+		r.silent++
+		return
+	}
+	r.log.Warn("writing an Event failed", "reason", w.Event.Reason, "namespace", w.Event.Metadata.Namespace, "about", w.Event.Regarding.Name,
+		"error", err, "notLogged", r.silent)
+	r.logged, r.silent = now, 0
 }
 
 // healthy returns an error if the loop stands still.

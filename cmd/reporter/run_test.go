@@ -179,3 +179,22 @@ func TestStandby(t *testing.T) {
 		t.Error("it leads")
 	}
 }
+
+// TestFailuresLogged: thousands of writes that fail make one line in ten seconds, which says how many were left out.
+func TestFailuresLogged(t *testing.T) {
+	log := new(bytes.Buffer)
+	r := &reporter{
+		log: slog.New(slog.NewTextHandler(log, nil)), metrics: newMetrics(),
+		planner: events.New("r1", events.DefaultRenew, collect.Rules(new(config.Config))),
+	}
+	now := time.Unix(1e9, 0)
+	r.planner.Lead(nil, now)
+	r.planner.Report(cluster.Report{Node: "red/boot", Summary: &cluster.Summary{Findings: map[string]int{"unreserved address": 1}}}, now)
+	w := r.planner.Next(now)
+	for n := range 10_001 {
+		r.wrote(w, &kube.StatusError{Code: http.StatusForbidden}, now.Add(time.Duration(n)*time.Millisecond))
+	}
+	if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), "notLogged=9999\n") || testutil.ToFloat64(r.metrics.failed) != 10_001 {
+		t.Errorf("%d lines, %v counted:\n%.2000s", n, testutil.ToFloat64(r.metrics.failed), log)
+	}
+}

@@ -126,8 +126,8 @@ func TestOneThatFails(t *testing.T) {
 		late  time.Duration
 	}{
 		{&kube.StatusError{Code: http.StatusInternalServerError, Message: "etcdserver: request is too large"}, 30, 0},
-		{&kube.StatusError{Code: http.StatusTooManyRequests}, 30, 0},      // the plugin EventRateLimit counts by namespace
-		{&kube.StatusError{Code: http.StatusForbidden}, 21 * 2 * many, 0}, // a quota
+		{&kube.StatusError{Code: http.StatusTooManyRequests}, 30, 0}, // the plugin EventRateLimit counts by namespace
+		{&kube.StatusError{Code: http.StatusForbidden}, 30, 0},       // a quota
 		{&kube.StatusError{Code: http.StatusRequestEntityTooLarge}, 2 * many, 0},
 		{errors.New("timeout"), 30, maxPause},
 	} {
@@ -157,6 +157,31 @@ func TestOneThatFails(t *testing.T) {
 			if got := w.written(); strings.Count(got, "DuplicateIP ") != 2 {
 				t.Errorf("%v: %q", tt.err, got)
 			}
+		}
+	}
+}
+
+// TestManyRefused: thousands of Events that the API server refuses in one namespace make few requests.
+func TestManyRefused(t *testing.T) {
+	for code, most := range map[int]int{http.StatusForbidden: 10, http.StatusRequestEntityTooLarge: 61, http.StatusUnprocessableEntity: 61} {
+		w, tries := newWorld(t), 0
+		w.failing = func(e kube.Event) error {
+			if e.Metadata.Namespace != "tenant" {
+				return nil
+			}
+			tries++
+			return &kube.StatusError{Code: code}
+		}
+		for n := range 1000 {
+			c := w.conflict(n, detector.Confirmed)
+			for i := range c.Holders {
+				c.Holders[i].Holder.Pod.Namespace = "tenant"
+			}
+			w.report(w.p, "red", c)
+		}
+		w.run(time.Minute)
+		if tries > most {
+			t.Errorf("%d: %d requests in a minute, at most %d", code, tries, most)
 		}
 	}
 }

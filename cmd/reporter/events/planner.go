@@ -287,13 +287,12 @@ func (n *notice) due(renew time.Duration, now time.Time) (time.Time, bool) {
 // Done takes the result of a write, and reports whether the Event is there now.
 func (p *Planner) Done(w *Write, err error, now time.Time) bool {
 	n := w.of
-	if err != nil { // nothing was written, so another pod has its turn
-		p.turn = time.Time{}
-	}
 	switch {
 	case err == nil:
 	case w.Series == nil && kube.Is(err, http.StatusConflict):
-		// It is there, perhaps by another writer. Of a node, it may be of an earlier time.
+		// It is there, perhaps by another writer: nothing was written, so another pod has its turn. Of a node, it may be of an
+		// earlier time.
+		p.turn = time.Time{}
 		if !n.onPod() {
 			n.written, n.renewed, n.count = true, time.Time{}, max(1, n.count)
 			return true
@@ -301,8 +300,8 @@ func (p *Planner) Done(w *Write, err error, now time.Time) bool {
 	case w.Series != nil && kube.Is(err, http.StatusNotFound): // Kubernetes was faster
 		n.written, n.count = false, 0
 		return false
-	case kube.Refused(err): // perhaps in this namespace only
-		n.held = now.Add(maxPause)
+	case kube.Refused(err): // perhaps in this namespace only, by a quota
+		p.pause(n, now)
 		return false
 	case w.Series != nil && kube.Final(err): // others change it, or have made it too large
 		n.renewed = now

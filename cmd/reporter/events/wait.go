@@ -7,8 +7,8 @@ import (
 	"github.com/dupip/dupip/cmd/reporter/kube"
 )
 
-// After a failure nothing is written in its namespace for minPause, which doubles up to maxPause. All others wait for minPause,
-// and for longer if the API server did not answer.
+// After a failure nothing is written in its namespace for minPause, which doubles up to maxPause. Unless it was refused, all others
+// wait for minPause, and for longer if the API server did not answer.
 const minPause, maxPause = time.Second, 30 * time.Second
 
 // wait is a pause after failures. Its methods work on nil, which is none.
@@ -26,6 +26,16 @@ func (w *wait) longer(now time.Time) {
 
 // fail notes that a request failed for the moment.
 func (p *Planner) fail(n *notice, err error, now time.Time) {
+	p.pause(n, now)
+	if _, answered := errors.AsType[*kube.StatusError](err); answered {
+		p.server = wait{}
+	}
+	p.server.longer(now)
+}
+
+// pause makes the namespace of a notice wait. A pod of another one has its turn.
+func (p *Planner) pause(n *notice, now time.Time) {
+	p.turn = time.Time{}
 	w := p.waits[n.namespace()]
 	if w == nil {
 		w = new(wait)
@@ -33,10 +43,6 @@ func (p *Planner) fail(n *notice, err error, now time.Time) {
 	}
 	w.longer(now)
 	n.held = w.until
-	if _, answered := errors.AsType[*kube.StatusError](err); answered {
-		p.server = wait{}
-	}
-	p.server.longer(now)
 }
 
 // failed is 1 if the last request in the namespace of a notice failed, 2 if the last one about itself did: who may write Events
