@@ -102,10 +102,40 @@ func (t *Table) addParent(i *links.Interface, n int) {
 	t.host.stale = t.host.stale || before == 0 || before+n == 0
 }
 
-// setHost updates the bindings of the node's own addresses.
+// followPrimary has the networks of the node's own addresses found again if an interface has become primary, or is not any more, and
+// any of them is on its host end.
+func (t *Table) followPrimary(i *Interface, before bool) {
+	t.host.stale = t.host.stale || i.Origin.primary() != before &&
+		slices.ContainsFunc(t.host.listed, func(a links.HostAddress) bool { return a.Index == i.Index })
+}
+
+// setHost sets the node's own addresses, and observes all of them.
 func (t *Table) setHost(list []links.HostAddress, now time.Time) (all []Observation) {
 	t.host.setListed(list, t.GossipAddress)
-	present, omitted := t.hostKeys(list)
+	for _, i := range t.interfaces {
+		if i.Kind != "" {
+			t.rebase(i)
+		}
+	}
+	return t.setHostKeys(func(hostAddress) bool { return true }, now)
+}
+
+// moveHost moves the node's own addresses into the networks that they are in now. It observes those only that are new in a network,
+// or are on another device there.
+func (t *Table) moveHost(now time.Time) []Observation {
+	before := make(map[detector.Key]int, len(t.host.keys))
+	for _, old := range t.host.keys {
+		before[old.key] = old.Index
+	}
+	return t.setHostKeys(func(a hostAddress) bool {
+		index, known := before[a.key]
+		return !known || index != a.Index
+	}, now)
+}
+
+// setHostKeys finds the keys of the node's own addresses again, and observes those that changed selects.
+func (t *Table) setHostKeys(changed func(hostAddress) bool, now time.Time) (all []Observation) {
+	present, omitted := t.hostKeys(t.host.listed)
 	kept := make(map[detector.Key]bool, len(present))
 	for _, address := range present {
 		kept[address.key] = true
@@ -116,13 +146,9 @@ func (t *Table) setHost(list []links.HostAddress, now time.Time) (all []Observat
 		}
 	}
 	t.host.keys, t.host.omitted, t.host.stale = present, omitted, false
-	all = slices.Grow(all, len(present))
 	for _, address := range present {
-		all = append(all, t.hostObservation(address, now))
-	}
-	for _, i := range t.interfaces {
-		if i.Kind != "" {
-			t.rebase(i)
+		if changed(address) {
+			all = append(all, t.hostObservation(address, now))
 		}
 	}
 	return all

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -123,6 +124,42 @@ func TestManyHostAddresses(t *testing.T) {
 	w.Update(links.Event{Kind: links.HostAddresses, Host: append(list, double)}, time.Now())
 	if n := w.HostOmitted(); n != 1 || len(w.HostIPs()) != maxHostKeys {
 		t.Errorf("%d are omitted, %d are kept, want 1 and %d", n, len(w.HostIPs()), maxHostKeys)
+	}
+}
+
+// TestHostAddressesOfNewPods: a pod that starts has none of the node's own addresses observed again, but those on its host end if it turns
+// out to be a secondary interface, or a primary one.
+func TestHostAddressesOfNewPods(t *testing.T) {
+	w := newHarness(t, "")
+	gateway := netip.MustParseAddr("10.9.0.1")
+	list := append(hostList(maxHostKeys-1), links.HostAddress{IP: gateway, Device: "veth9", Index: 9})
+	w.Update(links.Event{Kind: links.HostAddresses, Host: list}, time.Now())
+	want := func(what string, all []Observation, want ...string) {
+		t.Helper()
+		if got := networksOf(all); !slices.Equal(got, want) {
+			t.Errorf("%s: %d observations, want %q", what, len(got), want)
+		}
+	}
+	for _, index := range []int{4, 9} {
+		cookie, name := uint64(index), fmt.Sprint("veth", index)
+		temporary := link(name, "", "veth0578244", index, cookie)
+		temporary.View.PeerDown = true
+		i, all := w.Update(links.Event{Kind: links.Added, Interface: temporary}, time.Now())
+		eth0 := func(l *links.Interface) { l.View.Peer, l.View.PeerDown = "eth0", false }
+		named, other := pod(cookie, "a", nil), pod(cookie, "a", result("10.0.0.5/24", "veth7"))
+		if index == 4 {
+			want("Docker adds its device", all)
+			want("Docker renames it", w.change(i, eth0))
+			_, all = w.Name(named)
+			want("the runtime names the pod", all)
+			_, all = w.Name(pod(cookie, "a", result("10.0.0.5/24", name)))
+			want("a result names what was primary by its name", all)
+			continue
+		}
+		want("a device with an address", all, "no more default")
+		want("it is primary", w.change(i, eth0), "default")
+		_, all = w.Name(other)
+		want("a result names another", all, "no more default")
 	}
 }
 

@@ -128,12 +128,12 @@ func TestParentAddresses(t *testing.T) {
 	l := link("net1@eth1", "eth1", "net1", math.MaxInt32+1, 7)
 	l.Kind = "macvlan"
 	i, all := w.Update(links.Event{Kind: links.Added, Interface: l}, time.Now())
-	want(all, "default", "segment@eth1")
+	want(all, "segment@eth1")
 	want(w.change(i, func(l *links.Interface) { l.Up = false })) // not again
-	want(w.change(i, func(l *links.Interface) { l.Master = "eth2" }), "no more segment@eth1", "default")
-	want(w.change(i, func(l *links.Interface) { l.Master = "eth1" }), "default", "segment@eth1")
+	want(w.change(i, func(l *links.Interface) { l.Master = "eth2" }), "no more segment@eth1")
+	want(w.change(i, func(l *links.Interface) { l.Master = "eth1" }), "segment@eth1")
 	_, all = w.Update(links.Event{Kind: links.Removed, Interface: i.Interface}, time.Now())
-	want(all, "no more segment@eth1", "default")
+	want(all, "no more segment@eth1")
 }
 
 // TestNodesSegment: where the nodes receive gossip, an address that is not in the subnet of that is in the network of macvlan devices,

@@ -233,7 +233,7 @@ func (t *Table) rebase(i *Interface) {
 func (t *Table) settle(all []Observation, now time.Time) []Observation {
 	t.updateSubnets()
 	if t.host.stale {
-		all = append(all, t.setHost(t.host.listed, now)...)
+		all = append(all, t.moveHost(now)...)
 	}
 	for _, i := range t.interfaces {
 		if i.moves {

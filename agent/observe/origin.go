@@ -141,7 +141,7 @@ func (t *Table) setOrigin(i *Interface) {
 	if i.Seen && (o.Peer == "" || o.unsettled) {
 		before := o.primary()
 		o.Peer, o.Netns, o.unsettled = firstName(i.View.Peer), i.View.Cookie, !settles(&i.View)
-		t.host.stale = t.host.stale || o.primary() != before
+		t.followPrimary(i, before)
 	}
 }
 
@@ -188,7 +188,7 @@ func (t *Table) named(i *Interface, pod pods.Change) {
 	if here || i.Pod.Cookie == 0 {
 		i.Pod = pod
 	}
-	before := o.Role
+	before, wasPrimary := o.Role, o.primary()
 	switch {
 	case before == PrimaryByResult || before == SecondaryByResult:
 	case pod.Result.Names(i.Name):
@@ -202,7 +202,7 @@ func (t *Table) named(i *Interface, pod pods.Change) {
 		}
 	}
 	if o.Role != before {
-		t.host.stale = true
+		t.followPrimary(i, wasPrimary)
 		t.rebase(i)
 	}
 }
