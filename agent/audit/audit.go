@@ -58,7 +58,7 @@ type Result struct {
 	Err      error
 	Findings []cluster.Finding
 	Omitted  int
-	// Unchecked says what was not looked for, and why. Blind: that is everything. NoUnheld: reservations that nobody holds.
+	// Unchecked says what was not looked for, and why. Blind: that is everything. NoUnheld: new reservations that nobody holds.
 	Unchecked       []Unchecked
 	Blind, NoUnheld bool
 
@@ -129,7 +129,7 @@ func (a *Audit) read(ctx context.Context) (waiting bool, took time.Duration) {
 		took += time.Since(began)
 	}
 	result.Unchecked, result.Blind = a.unchecked(&r, result.Err)
-	result.NoUnheld = !slices.ContainsFunc(r.books, r.seeksUnheld)
+	result.NoUnheld = r.Hidden != "" || !slices.ContainsFunc(r.books, r.seeksUnheld)
 	a.log(result.Findings)
 	a.mu.Lock()
 	a.last = result

@@ -37,6 +37,8 @@ type Live struct {
 	// Network is the network in CNI's configuration, if a result in libcni's cache names this interface as that of the pod's
 	// primary network; else empty.
 	Network string
+	// Secondary: a result names other interfaces of the pod for that, so this one is in a network that dupip does not know.
+	Secondary bool
 }
 
 // reading is what was read at one time.

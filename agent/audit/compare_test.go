@@ -75,6 +75,13 @@ func drill(r *reading) {
 	}
 }
 
+// secondary makes all addresses those of second interfaces.
+func secondary(r *reading) {
+	for i := range r.Live {
+		r.Live[i].Secondary = true
+	}
+}
+
 func also(b *books.Reserved) change { return func(r *reading) { r.books = append(r.books, b) } }
 
 // book changes a book.

@@ -79,6 +79,9 @@ func (n *node) text() string {
 		if l.Drill {
 			text += " drill"
 		}
+		if l.Secondary {
+			text += " secondary"
+		}
 		list = append(list, text)
 	}
 	slices.Sort(list)
@@ -136,7 +139,7 @@ func TestNodeOf(t *testing.T) {
 			func(n *node) {
 				n.binds(n.add(7, sandbox, &books.Result{HostEnds: []string{"veth9"}, Network: "pods"}, ip), ip, detector.Announced, detector.GivenUnknown)
 			},
-			`10.1.2.5 veth7 pod7 cni-7 "0123456789abc" ""`,
+			`10.1.2.5 veth7 pod7 cni-7 "0123456789abc" "" secondary`,
 		},
 		"no result": {
 			func(n *node) { n.binds(n.add(7, sandbox, nil, ip), ip, detector.Announced, detector.GivenUnknown) },

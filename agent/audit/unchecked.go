@@ -77,30 +77,30 @@ func (r *reading) partly(early int) (list []Unchecked) {
 	return append(list, r.elsewhere()...)
 }
 
-// elsewhere says which networks of pods have no book.
+// elsewhere says which networks of pods have no book, and of how many addresses the network is not known.
 func (r *reading) elsewhere() (list []Unchecked) {
-	without := 0
 	var outside []Live
 	for _, l := range r.Live {
 		has := func(b *books.Reserved) bool { return b.Network == l.Network || isOwn(b, l) }
-		switch {
-		case l.Network == "":
-			without++
-		case !l.Drill && !slices.ContainsFunc(r.books, has):
+		if !l.Drill && !l.Secondary && !slices.ContainsFunc(r.books, has) {
 			outside = append(outside, l)
 		}
 	}
-	networks := make(map[string]bool)
+	networks, unnamed := make(map[string]bool), 0
 	if len(outside) > 0 {
 		runtime := newRuntime(r)
 		for _, l := range outside {
-			if runtime.isReady(l.Sandbox) {
+			switch {
+			case !runtime.isReady(l.Sandbox):
+			case l.Network == "":
+				unnamed++
+			default:
 				networks[l.Network] = true
 			}
 		}
 	}
-	if without > 0 && without == len(r.Live) {
-		list = append(list, Unchecked{"", "addresses that were never reserved: libcni's cache names no interface of a pod"})
+	if unnamed > 0 {
+		list = append(list, Unchecked{"", fmt.Sprintf("addresses that were never reserved: of %d addresses of pods libcni's cache does not name the interface", unnamed)})
 	}
 	names := slices.Sorted(maps.Keys(networks))
 	for _, name := range names[:min(len(names), maxElsewhere)] {

@@ -49,12 +49,14 @@ func TestAuditOfSelection(t *testing.T) {
 	live := []audit.Live{{
 		IP: netip.MustParseAddr("10.1.2.5"), Interface: "veth7", Sandbox: id[:pods.ShortID], Network: "pods", Pod: detector.Pod{Namespace: "shop", Name: "web"},
 	}}
+	var hidden atomic.Pointer[string]
+	hidden.Store(new(string))
 	synctest.Test(t, func(t *testing.T) {
 		r := newReport(t, nil)
 		r.Books = audit.New(audit.Options{
 			Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Books: books.NewHostLocal(filepath.Join(root, "conf")), Grace: time.Hour,
 			Sandboxes: func() pods.Sandboxes { return *sandboxes.Load() }, Relist: func() {},
-			Node: func(context.Context) (audit.Node, error) { return audit.Node{Live: live}, nil },
+			Node: func(context.Context) (audit.Node, error) { return audit.Node{Live: live, Hidden: *hidden.Load()}, nil },
 		})
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 		ended := make(chan struct{})
@@ -96,6 +98,11 @@ func TestAuditOfSelection(t *testing.T) {
 		if got := metrics(); got != "map[mismatched:0 unheld:0 unreserved:0] <nil>" {
 			t.Errorf("metrics: %s", got)
 		}
+		hidden.Store(new("veth9"))
+		if read(); metrics() != "map[mismatched:0 unreserved:0] <nil>" {
+			t.Errorf("metrics with an interface that is not observed: %s", metrics())
+		}
+		hidden.Store(new(string))
 		list(time.Now(), false)
 		if read(); metrics() != "map[mismatched:0 unreserved:0] <nil>" {
 			t.Errorf("metrics without a whole list of sandboxes: %s", metrics())

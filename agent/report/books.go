@@ -120,7 +120,7 @@ func (r *Report) bookStats(context.Context) (metrics.BookStats, error) {
 	var stats metrics.BookStats
 	if !last.Blind { // zeros would say that all is well
 		stats.Findings = last.Count()
-		if last.NoUnheld {
+		if last.NoUnheld && stats.Findings[cluster.Unheld] == 0 {
 			delete(stats.Findings, cluster.Unheld)
 		}
 	}
