@@ -297,7 +297,7 @@ type Status struct {
 	Pending         int               `json:"recordsPending"` // records that wait for their interface to be scanned
 	NetlinkOverruns int               `json:"netlinkOverruns"`
 	// HostAddresses are the node's own addresses that are compared with those of pods. HostAddressesOmitted counts those that are not, in
-	// all of their networks or some: there are more than 4,096.
+	// all of their networks or some: there are more than 4,096, or a quarter of limits.bindings, each counted once in each network.
 	HostAddresses        []string `json:"hostAddresses"`
 	HostAddressesOmitted int      `json:"hostAddressesOmitted,omitzero"`
 	// DADFailedAddresses counts the addresses of pods whose IPv6 duplicate address detection failed, so

@@ -115,7 +115,8 @@ func checkDrops(_ context.Context, known *facts) Check {
 	}
 	if s.HostAddressesOmitted > 0 {
 		parts = append(parts, fmt.Sprintf("%d of the node's own addresses are not compared", s.HostAddressesOmitted))
-		advice = append(advice, fmt.Sprintf("the node has more addresses than an agent compares (%d): a duplicate of the others is not found", len(s.HostAddresses)))
+		advice = append(advice, "the node has more addresses than an agent compares (4,096, or a quarter of limits.bindings, each counted once in each "+
+			"network): a duplicate of the others is not found")
 	}
 	if len(parts) == 0 {
 		return ok("none")

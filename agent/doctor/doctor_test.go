@@ -137,8 +137,8 @@ func TestStatusChecks(t *testing.T) {
 			}
 		}, Warn, []string{"7 packets while", "CPU", "the table holds", "most (pod), few"}},
 		{"more addresses than are compared", "drops", func(s *api.Status) {
-			s.HostAddressesOmitted, s.HostAddresses = 7, []string{"192.0.2.1"}
-		}, Warn, []string{"7 of the node's own addresses are not compared", "(1)"}},
+			s.HostAddressesOmitted = 7
+		}, Warn, []string{"7 of the node's own addresses are not compared", "once in each network"}},
 		{"a reason not known here", "drops", func(s *api.Status) { s.Dropped = map[string]uint64{"new": 1} }, Warn, []string{"1 new", "dupip status"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -60,7 +60,7 @@ var (
 	dadFailed = gauge("dupip_dad_failed_addresses",
 		"Addresses of pods whose IPv6 duplicate address detection failed: their kernels do not use them.")
 	hostOmitted = gauge("dupip_host_addresses_omitted",
-		"The node's own addresses that are not compared with those of pods, because the node has more than 4,096.")
+		"The node's own addresses that are not compared with those of pods, because there are more than 4,096, or a quarter of limits.bindings; each counts once in each network.")
 	refusedPackets = counter("dupip_refused_packets_total",
 		"Packets that made no record, because they exceeded an interface's limits or the ring was full.", "kind")
 	interfaceRefusedPackets = counter("dupip_interface_refused_packets_total",

@@ -9,7 +9,8 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// maxHostKeys limits the node's own addresses in their networks: each is leased to other nodes. make scale plays nodes with as many.
+// maxHostKeys limits the node's own addresses in their networks: each is leased to other nodes. make scale plays nodes with as many. They
+// take at most a quarter of the table of bindings, because no pod's binding displaces one of them.
 const maxHostKeys = 4096
 
 // hostAddresses are the addresses of the node itself.
@@ -19,7 +20,7 @@ type hostAddresses struct {
 	listed       []links.HostAddress
 	gossip       links.HostAddress // the one at which the node receives gossip, if it has a subnet
 	keys         []hostAddress
-	omitted      int            // how many of the listed addresses have not all of their keys, because of maxHostKeys
+	omitted      int            // how many of the listed addresses have not all of their keys, see maxHostKeys
 	parents      map[string]int // how many interfaces send by a device, by its name
 }
 
@@ -52,10 +53,11 @@ func (t *Table) hostKeys(list []links.HostAddress) (keys []hostAddress, omitted 
 	for _, i := range t.interfaces {
 		secondary[i.Index] = !i.Primary()
 	}
+	limit := min(maxHostKeys, t.config.Limits().Bindings/4)
 	add := func(key detector.Key, address links.HostAddress) {
 		switch {
 		case known[key] || secondary[address.Index]:
-		case len(keys) == maxHostKeys:
+		case len(keys) == limit:
 			lacking[address.IP] = true
 		default:
 			known[key] = true

@@ -163,6 +163,24 @@ func TestHostAddressesOfNewPods(t *testing.T) {
 	}
 }
 
+// TestHostAddressesOfASmallTable: the node's own addresses leave room for those of pods in a table of any size, also after a reload.
+func TestHostAddressesOfASmallTable(t *testing.T) {
+	w := newHarness(t, "")
+	_, all := w.Update(links.Event{Kind: links.HostAddresses, Host: hostList(maxHostKeys)}, time.Now())
+	for _, limits := range []struct{ bindings, want int }{{100, 25}, {2, 0}, {4 * maxHostKeys, maxHostKeys}, {1 << 20, maxHostKeys}} {
+		all = append(all, w.Configure(parsed(t, fmt.Sprintf("limits: {bindings: %d}", limits.bindings)), time.Now())...)
+		known := make(map[netip.Addr]bool)
+		for _, o := range all {
+			if known[o.Sighting.Key.IP] = o.Kind == Seen; o.Kind == Withdrawn {
+				delete(known, o.Sighting.Key.IP)
+			}
+		}
+		if n := len(w.HostIPs()); n != limits.want || len(known) != n || w.HostOmitted() != maxHostKeys-n {
+			t.Errorf("a table of %d: %d are compared, %d are known, %d are omitted, want %d", limits.bindings, n, len(known), w.HostOmitted(), limits.want)
+		}
+	}
+}
+
 // TestFindHost: an address is found in its network, at any place of the list.
 func TestFindHost(t *testing.T) {
 	w, many := newHarness(t, ""), hostList(1000)
