@@ -166,7 +166,7 @@ lint: need-go ## golangci-lint; and clang-format on the C sources, if it is ther
 	cd tests && $(GO) run $(GOLANGCI) run ./...
 	@# The plugin is for any machine that kubectl runs on.
 	GOOS=darwin $(GO) build -o /dev/null ./cmd/kubectl-dupip
-	@if [ -n "$(VERBOSE)" ] || [ "$$(id -u)" -eq 0 ] || command -v clang-format-19 >/dev/null; then $(MAKE) lint-c; else \
+	@if [ -n "$(CI)" ] || [ "$$(id -u)" -eq 0 ] || command -v clang-format-19 >/dev/null; then $(MAKE) lint-c; else \
 		echo "make lint: the C sources were not checked, because the Debian package clang-format-19 is not installed"; fi
 
 lint-c:

@@ -12,7 +12,7 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// TestHostProbesShareLists: a pod that has hundreds of the node's own addresses makes the agent list these for at most a tenth of the time,
+// TestHostProbesShareLists: a pod that has hundreds of the node's own addresses makes the agent list these once for all that wait, and pause nine times as long,
 // and each of the conflicts is confirmed as soon as any.
 func TestHostProbesShareLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -53,7 +53,7 @@ func CheckCapabilities() error {
 func CheckKernel() error {
 	// All else that the programs need is older (TestObjectIsOldEnough), or Load and Attach try it.
 	if err := features.HaveMapType(ebpf.RingBuf); err != nil {
-		return fmt.Errorf("make a ring buffer of BPF, which Linux has since 5.8: %w", err)
+		return fmt.Errorf("making a ring buffer of BPF, which Linux has since 5.8: %w", err)
 	}
 	return nil
 }

@@ -118,6 +118,10 @@ func checkDrops(_ context.Context, known *facts) Check {
 		advice = append(advice, "the node has more addresses than an agent compares (4,096, or a quarter of limits.bindings, each counted once in each "+
 			"network): a duplicate of the others is not found")
 	}
+	if s.Runtime.SandboxesOmitted > 0 {
+		parts = append(parts, fmt.Sprintf("%d sandboxes have no names", s.Runtime.SandboxesOmitted))
+		advice = append(advice, "the container runtime lists more sandboxes than an agent reads: remove those that have ended")
+	}
 	if len(parts) == 0 {
 		return ok("none")
 	}

@@ -36,7 +36,7 @@ func judgeKernel(release string, uid int, results ...error) Check {
 	text := "Linux " + release + ", " + runtime.GOARCH
 	switch {
 	case len(missing) > 0:
-		const advice = "start the node with a kernel that has what is named: of that version or newer, or one to which its distribution brought it"
+		const advice = "boot a kernel that has what is named; distributions bring it to older versions, too"
 		return fail(advice, "%s: %s", text, strings.Join(missing, "; "))
 	case len(unknown) == 0:
 		return ok("%s", text)

@@ -17,8 +17,8 @@ import (
 // TestJudgeKernel: the probes decide, whatever the release says.
 func TestJudgeKernel(t *testing.T) {
 	cookie := fmt.Errorf("reading the netns cookie, which Linux has since 5.14: %w", unix.ENOPROTOOPT)
-	ring := fmt.Errorf("make a ring buffer of BPF, which Linux has since 5.8: %w", ebpf.ErrNotSupported)
-	forbidden := fmt.Errorf("make a ring buffer of BPF, which Linux has since 5.8: %w", unix.EPERM)
+	ring := fmt.Errorf("making a ring buffer of BPF, which Linux has since 5.8: %w", ebpf.ErrNotSupported)
+	forbidden := fmt.Errorf("making a ring buffer of BPF, which Linux has since 5.8: %w", unix.EPERM)
 	const root, nobody = 0, 65534
 	for _, test := range []struct {
 		release      string

@@ -13,8 +13,8 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 )
 
-// ListHostAddresses returns the node's own addresses, except those on devices that skip selects by index, sorted. There is no limit: who
-// compares them knows which of them are one.
+// ListHostAddresses returns the node's own addresses, except those on devices that skip selects by index, sorted. The
+// list has no limit, as the kernel's has none: agent/observe limits what is compared.
 func ListHostAddresses(skip func(index int) bool) ([]HostAddress, error) {
 	return listHostAddresses(sync.OnceValues(listDefaultRoutes), skip)
 }

@@ -311,7 +311,7 @@ func TestScanWhenPeerComesUp(t *testing.T) {
 		{"it was down", true, down, nil, true},
 		{"it was up, and the host end down", false, down, nil, false},
 		{"it stays down", true, down, []func(*netlink.LinkAttrs){down, named("new")}, false},
-		{"it is up already", true, func(*netlink.LinkAttrs) {}, []func(*netlink.LinkAttrs){named("new")}, false},
+		{"its up was lost", true, func(*netlink.LinkAttrs) {}, []func(*netlink.LinkAttrs){named("new")}, true},
 	} {
 		h := newHarness(t)
 		h.event(pod(test.before))

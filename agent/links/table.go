@@ -163,12 +163,11 @@ func (t *table) update(link netlink.Link, listed bool, now time.Time) {
 		veth.iface.Listed = true // its event came between the subscription and the first list
 	}
 	t.unobservedDue = t.unobservedDue || !veth.observed() && veth.iface.Name != attrs.Name
-	wasUp := veth.iface.Up
 	if veth.update(attrs, master) {
 		t.announce(veth)
 	}
-	if !wasUp && veth.iface.Up && veth.iface.View.PeerDown {
-		veth.rescan() // perhaps nothing else tells that the peer is ready, and the pod must not rename it before that is seen
+	if veth.iface.Up && veth.iface.View.PeerDown {
+		veth.rescan() // that view is old. Perhaps nothing else tells that the peer is ready, and the pod must not rename it before that is seen
 	}
 }
 

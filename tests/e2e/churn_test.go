@@ -78,7 +78,7 @@ func TestChurn(t *testing.T) {
 		return nil
 	})
 	// The kernel removes a netns some time after its last holder has gone.
-	l.Do(lab.Poll(t.Context(), time.Minute, func() error {
+	l.Do(lab.Poll(t.Context(), lab.Patience(time.Minute), func() error {
 		left, err := deletedNetns(n, a.PID())
 		if err == nil && len(left) > 0 {
 			err = fmt.Errorf("%d namespaces of pods that are gone are still there: ip netns list-id has %v", len(left), left)
@@ -86,7 +86,7 @@ func TestChurn(t *testing.T) {
 		return err
 	}))
 	// At the resync after the last of them the maps are cleared of what is gone.
-	l.Do(lab.Poll(t.Context(), time.Minute, func() error {
+	l.Do(lab.Poll(t.Context(), lab.Patience(time.Minute), func() error {
 		if after := usageOf(l, a); after.entries > before.entries {
 			return fmt.Errorf("%d entries in the maps, before %d", after.entries, before.entries)
 		}

@@ -65,7 +65,7 @@ func deletedNetns(n *lab.Node, agent int) ([]int, error) {
 		left[id] = true
 	}
 	seen := make(map[string]bool)
-	for _, pattern := range []string{"/run/netns/*", "/proc/[0-9]*/ns/net", "/proc/[0-9]*/fd/*"} {
+	for _, pattern := range []string{"/run/netns/*", "/run/docker/netns/*", "/proc/[0-9]*/ns/net", "/proc/[0-9]*/fd/*"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			return nil, err

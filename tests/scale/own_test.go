@@ -37,7 +37,7 @@ func (tw *simulation) ownTaken(n int, r *report) {
 	var ends []func()
 	last, taken := len(tw.agents)-1, make(map[detector.Key]bool)
 	for p := range n {
-		a, b := last-p%(*crowded+2), tw.random.IntN(last) // b is another one
+		a, b := last-p%min(*crowded+2, last+1), tw.random.IntN(last) // b is another one
 		if b >= a {
 			b++
 		}
