@@ -68,7 +68,7 @@ func TestExplainFailedDetection(t *testing.T) {
 	never := []string{"another holder had", "lost to another holder"}
 	explained(l, a, ip, []string{failed + " Another holder was not seen"}, never)
 	holder := l.Pod(n, "holder", lab.PodOptions{Addrs: []netip.Addr{ip}})
-	explained(l, a, ip, []string{failed + " " + holder.Name + " has the address now."}, append(never, "was not seen"))
+	explained(l, a, ip, []string{failed + " Now " + holder.Name + " has the address."}, append(never, "was not seen"))
 	l.Do(holder.Delete())
-	explained(l, a, ip, []string{failed + " " + holder.Name + " was seen with the address, and has it no more."}, append(never, "was not seen", "now."))
+	explained(l, a, ip, []string{failed + " " + holder.Name + " was seen with the address, and has it no more."}, append(never, "was not seen", "Now "))
 }

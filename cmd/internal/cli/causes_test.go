@@ -92,7 +92,13 @@ func TestDetectionFailed(t *testing.T) {
 		return api.Binding{Node: node, Netns: netns, Evidence: evidence, Interface: "veth1"}
 	}
 	note := func(holderNode, netns string) api.Note {
-		return api.Note{Node: "n1", HolderNode: holderNode, Netns: netns}
+		return api.Note{Node: "n1", HolderNode: holderNode, Netns: netns, Text: "first seen: announced on veth1"}
+	}
+	said := func(texts ...string) (notes []api.Note) {
+		for _, text := range texts {
+			notes = append(notes, api.Note{Node: "n1", Netns: "cni-1", Text: text})
+		}
+		return notes
 	}
 	for name, test := range map[string]struct {
 		network  string
@@ -103,11 +109,16 @@ func TestDetectionFailed(t *testing.T) {
 		"nobody":              {"default", nil, nil, unseen},
 		"in another network":  {"blue", []api.Binding{one("n1", "cni-1", "announced")}, nil, unseen},
 		"only forwarded":      {"default", []api.Binding{one("n1", "cni-1", "forwarded")}, []api.Note{note("", "cni-1")}, unseen},
-		"one now":             {"default", []api.Binding{one("n1", "cni-1", "announced")}, []api.Note{note("", "cni-1"), note("", "cni-2")}, failed + "cni-1 has the address now."},
-		"the node":            {"default", []api.Binding{one("n1", "host", "host")}, nil, failed + "node n1 has the address now."},
-		"two now":             {"default", []api.Binding{one("n1", "cni-1", "data"), one("n2", "cni-2", "announced")}, nil, failed + "cni-1 on n1 and cni-2 on n2 have the address now."},
-		"itself":              {"default", []api.Binding{one("n1", "cni-9", "announced")}, nil, failed + "the pod itself, by its interface veth1, has the address now."},
+		"one now":             {"default", []api.Binding{one("n1", "cni-1", "announced")}, []api.Note{note("", "cni-1"), note("", "cni-2")}, failed + "Now cni-1 has the address."},
+		"the node":            {"default", []api.Binding{one("n1", "host", "host")}, nil, failed + "Now node n1 has the address."},
+		"two now":             {"default", []api.Binding{one("n1", "cni-1", "data"), one("n2", "cni-2", "announced")}, nil, failed + "Now cni-1 on n1 and cni-2 on n2 have the address."},
+		"itself":              {"default", []api.Binding{one("n1", "cni-9", "announced")}, nil, failed + "Now the pod itself, by its interface veth1, has the address."},
 		"one before":          {"default", nil, []api.Note{note("", "cni-1"), note("", ""), note("", "cni-1")}, failed + "cni-1 was seen with the address, and has it no more."},
+		"forwarded before":    {"default", nil, said("first seen: forwarded on veth1", "withdrawn: its interface has gone"), unseen},
+		"data, not answered":  {"default", nil, said("first seen: data on veth1", "sends data but did not answer: taken for forwarding, for 1m0s"), unseen},
+		"proxy ARP before":    {"default", nil, said("answered after 1 ms", "answered for an address it does not have: taken for forwarding, for 1m0s"), unseen},
+		"forwarded, then had": {"default", nil, said("first seen: forwarded on veth1", "evidence now announced"), failed + "cni-1 was seen with the address, and has it no more."},
+		"only its end":        {"default", nil, said("expired: not seen for the TTL, 10m0s"), unseen},
 		"itself before":       {"default", nil, []api.Note{note("", "cni-9")}, unseen},
 		"two before":          {"default", nil, []api.Note{note("n2", "cni-1"), note("", "cni-1")}, failed + "cni-1 and cni-1 on n2 were seen with the address, and have it no more."},
 		"a namesake of a pod": {"default", nil, []api.Note{note("n2", "cni-9")}, failed + "cni-9 on n2 was seen with the address, and has it no more."},

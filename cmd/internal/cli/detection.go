@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/dupip/dupip/agent/api"
 )
@@ -14,9 +15,9 @@ func detectionFailed(c api.Configured, e api.Explanation) string {
 	now, before := othersWith(c, e)
 	switch {
 	case len(now) == 1:
-		return text + now[0] + " has the address now."
+		return text + "Now " + now[0] + " has the address."
 	case len(now) > 1:
-		return text + Conjoin(now) + " have the address now."
+		return text + "Now " + Conjoin(now) + " have the address."
 	case len(before) == 1:
 		return text + before[0] + " was seen with the address, and has it no more."
 	case len(before) > 1:
@@ -47,9 +48,17 @@ func othersWith(lost api.Configured, e api.Explanation) (now, before []string) {
 				now = append(now, name)
 			}
 		}
+		holderOf := func(note api.Note) holder {
+			return holder{cmp.Or(note.HolderNode, note.Node), cmp.Or(PodName(note.Pod), note.Netns)}
+		}
+		had := make(map[holder]bool)
 		for _, note := range story.Notes {
-			h := holder{cmp.Or(note.HolderNode, note.Node), cmp.Or(PodName(note.Pod), note.Netns)}
-			if h.name == "" || known[h] || isOwn(h.node, note.Netns) {
+			h := holderOf(note)
+			had[h] = showsAddress(note.Text, had[h])
+		}
+		for _, note := range story.Notes {
+			h := holderOf(note)
+			if h.name == "" || !had[h] || known[h] || isOwn(h.node, note.Netns) {
 				continue
 			}
 			known[h] = true
@@ -61,4 +70,20 @@ func othersWith(lost api.Configured, e api.Explanation) (now, before []string) {
 		}
 	}
 	return distinct(now), distinct(before)
+}
+
+// showsAddress reports whether a holder has the address, and does not only forward packets with it, by a note (detector/notes.go
+// has the texts) and what the earlier ones show.
+func showsAddress(text string, before bool) bool {
+	for _, forwards := range []string{"taken for forwarding", "for an address it does not have"} {
+		if strings.Contains(text, forwards) {
+			return false
+		}
+	}
+	for _, has := range []string{"first seen: ", "evidence now ", "its kernel has the address", "answered"} {
+		if rest, ok := strings.CutPrefix(text, has); ok && !strings.HasPrefix(rest, "forwarded") {
+			return true
+		}
+	}
+	return before
 }

@@ -61,7 +61,7 @@ Configured on node n1, as the kernel lists it:
 
 Because:
   cni-2: duplicate address detection failed in its kernel, which does not use
-    the address. shop/web-0 on n1 and shop/web-1 on n2 have the address now.
+    the address. Now shop/web-0 on n1 and shop/web-1 on n2 have the address.
 
 1 of 4 nodes did not answer: n4; their stories are missing.
 `)
