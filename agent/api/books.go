@@ -48,7 +48,7 @@ const (
 type Finding struct {
 	Node   string `json:"node"`
 	BootID string `json:"boot,omitzero"` // the node's boot id
-	// Kind is "unreserved" (a pod has the address, nobody has it reserved: it will be given out again), "mismatched" (it is
+	// Kind is "unreserved" (a pod has the address, nobody has it reserved: it may be given out again), "mismatched" (it is
 	// reserved for another pod that runs) or "unheld" (it is reserved for a sandbox that does not exist any more).
 	Kind    string    `json:"kind"`
 	IP      string    `json:"ip"`

@@ -204,7 +204,7 @@ type Away struct {
 
 // The kinds of findings.
 const (
-	// Unreserved: a pod has the address, but nobody has it reserved. It will be given out again.
+	// Unreserved: a pod has the address, but nobody has it reserved. It may be given out again.
 	Unreserved = "unreserved"
 	// Mismatched: a pod has the address, but it is reserved for another pod that runs.
 	Mismatched = "mismatched"

@@ -110,8 +110,8 @@ IP        FINDING     SINCE  HOLDER      RESERVED FOR
 10.1.2.5  mismatched  90s    shop/web-0  shop/web-1
 
 shop/web-0 has 10.1.2.5, which host-local has reserved for shop/web-1: they
-  collide as soon as both use it. Delete shop/web-0, so that its successor gets
-  another address.
+  collide as soon as both use it. Delete shop/web-0; IPAM decides which address
+  its successor gets.
 
 ` + podsBook},
 		"unheld": {with(one("unheld")), false, `
@@ -200,8 +200,8 @@ n1    10.1.2.5  unheld      90s    -           c3c3c3c3c3c3c
 n2    fd00::5   mismatched  90s    shop/web-0  shop/web-1
 
 shop/web-0 has fd00::5, which host-local has reserved for shop/web-1: they
-  collide as soon as both use it. Delete shop/web-0, so that its successor gets
-  another address.
+  collide as soon as both use it. Delete shop/web-0; IPAM decides which address
+  its successor gets.
 10.1.2.5 is reserved for sandbox c3c3c3c3c3c3c, which does not exist any more:
   the range has one address less. If no other runtime has that container, free
   it:

@@ -28,7 +28,7 @@ func Repair(f api.Finding) (text, command string) {
 		return fmt.Sprintf("%s has %s, which no network plugin gave it: it was probably taken by hand, and %s. "+
 			"Take the address from the pod, or delete the pod.", holder, f.IP, will(f)), ""
 	case f.Kind == "mismatched":
-		return fmt.Sprintf("%s has %s, which %s has reserved for %s: they collide as soon as both use it. Delete %[1]s, so that its successor gets another address.",
+		return fmt.Sprintf("%s has %s, which %s has reserved for %s: they collide as soon as both use it. Delete %[1]s; IPAM decides which address its successor gets.",
 			holder, f.IP, f.Book, ReservationOf(f, false)), ""
 	}
 	text = fmt.Sprintf("%s has %s, which %s has not reserved: the next pod may get it. Delete the pod, so that its successor gets an address with a reservation",
