@@ -49,6 +49,17 @@ func (p *plugin) addConnection(root *cobra.Command) {
 	query.CompletePaths(root, "kubeconfig")
 }
 
+// plain matches words that no shell changes.
+var plain = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
+
+// quoted is a word as a shell takes it.
+func quoted(word string) string {
+	if plain.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
 // command returns a command of kubectl in dupip's namespace. It ends with ctx, and with it what it has started.
 func (p *plugin) command(ctx context.Context, args ...string) (*exec.Cmd, *messages) {
 	args = append(args, "--namespace="+p.namespace)

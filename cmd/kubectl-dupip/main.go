@@ -80,8 +80,14 @@ Exit codes: 0 done; 1 failed; 3 with --exit-code, if there is a conflict or a fi
 	p.addConnection(root)
 	check := root.PersistentPreRunE
 	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
+		p.Commands = p.Name
 		if cmd.Flags().Changed("dupip-namespace") { // whoever sets the variable needs no flag in the next command
-			p.Commands = p.Name + " --dupip-namespace " + p.namespace
+			p.Commands += " --dupip-namespace " + quoted(p.namespace)
+		}
+		for _, flag := range passed {
+			for _, value := range *p.connection[flag.name] {
+				p.Commands += " --" + flag.name + " " + quoted(value)
+			}
 		}
 		return check(cmd, args)
 	}

@@ -340,6 +340,17 @@ func TestNamespaceInCommands(t *testing.T) {
 	}
 }
 
+// What it prints has commands for the same cluster and user, which a shell takes as they were given.
+func TestConnectionInCommands(t *testing.T) {
+	k := newKubectl(t, list(pod("good", "True")))
+	args := []string{"conflicts", "--dupip-namespace=net", "--as-group=a b", "--context", "it's $(prod)", "--kubeconfig=/a/b-1.yaml", "--as-group=c"}
+	const want = `"kubectl dupip --dupip-namespace net --kubeconfig /a/b-1.yaml --context 'it'\''s $(prod)' --as-group 'a b' --as-group c explain 10.0.0.1"`
+	out, err := k.dupip(args...)
+	if flat := strings.Join(strings.Fields(out), " "); err != nil || !strings.Contains(flat, want) {
+		t.Errorf("%v, %s", err, out)
+	}
+}
+
 // Kubectl's completion finds the plugin by a second name. A node that is dead does not answer.
 func TestCompletion(t *testing.T) {
 	k := newKubectl(t, list(pod("good", "True")))
