@@ -117,7 +117,7 @@ func (s *Story) setVerdicts(stories []nodeStory, rules Rules) {
 	switch n := live(s.Bindings); {
 	case n == live(most.Bindings):
 	case rank(most) > 0:
-		s.Verdict += fmt.Sprintf("; %d live holders by the reports of all nodes", n)
+		s.Verdict += fmt.Sprintf("; live holders by the reports of all nodes: %d", n)
 	default:
 		s.Verdict = detector.NoConflict(s.Bindings, rules.Shared(s.Key.IP))
 	}

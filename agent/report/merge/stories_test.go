@@ -127,7 +127,7 @@ func TestStories(t *testing.T) {
 			"a node knows of a third holder that another does not know yet",
 			[]cluster.Answer{storiesFrom("n1", story("a conflict", &open, nil, a, b)), storiesFrom("n3", story(one, nil, nil, on("n3", 3, 30)))},
 			[][]string{{
-				"default n1/b,n3/b: a conflict; 3 live holders by the reports of all nodes", "n1/b says a conflict", "n3/b says " + one,
+				"default n1/b,n3/b: a conflict; live holders by the reports of all nodes: 3", "n1/b says a conflict", "n3/b says " + one,
 				"x-1 confirmed cross-node 20 n1:1 n2:2", "n1/b:1", "n2/b:2", "n3/b:3",
 			}},
 		},
