@@ -119,18 +119,18 @@ func isOwn(b *books.Reserved, l Live) bool {
 }
 
 // Checked returns the networks of CNI's configuration whose books were compared with what is asked for: one network, unless that
-// is empty, addresses of a prefix, unless that is invalid, and pods, unless is is nil.
-func (r *Result) Checked(network string, prefix netip.Prefix, is func(Live) bool) (networks []string) {
+// is empty, addresses of a prefix, unless that is invalid, and pods, unless selects is nil.
+func (r *Result) Checked(network string, prefix netip.Prefix, selects func(Live) bool) (networks []string) {
 	if r.Blind {
 		return nil
 	}
 	for _, b := range r.Books {
 		compared := func(l Live) bool {
-			return is(l) && (!prefix.IsValid() || prefix.Contains(l.IP)) && (isOwn(b, l) || l.Network == b.Network && b.Covers(l.IP))
+			return selects(l) && (!prefix.IsValid() || prefix.Contains(l.IP)) && (isOwn(b, l) || l.Network == b.Network && b.Covers(l.IP))
 		}
 		switch {
 		case b.Err != nil, network != "" && b.Network != network:
-		case is != nil && !slices.ContainsFunc(r.live, compared), is == nil && prefix.IsValid() && !has(b, prefix):
+		case selects != nil && !slices.ContainsFunc(r.live, compared), selects == nil && prefix.IsValid() && !has(b, prefix):
 		default:
 			networks = append(networks, b.Network)
 		}

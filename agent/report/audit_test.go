@@ -67,8 +67,8 @@ func TestAuditOfSelection(t *testing.T) {
 			stats, err := r.bookStats(t.Context())
 			return fmt.Sprint(stats.Findings, err)
 		}
-		if read(); metrics() != "map[] <nil>" || r.summary().Audit != api.AuditNothing {
-			t.Errorf("without a list of sandboxes: %s, %s", metrics(), r.summary().Audit)
+		if read(); metrics() != "map[] <nil>" || r.ownAudit().Verdict != api.AuditNothing {
+			t.Errorf("without a list of sandboxes: %s, %s", metrics(), r.ownAudit().Verdict)
 		}
 		list(time.Now(), true)
 		read()

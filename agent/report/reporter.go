@@ -32,6 +32,7 @@ func (r *Report) Summarize(ctx context.Context) {
 			if r.Do(ctx, func() { summary = r.summary() }) != nil {
 				return
 			}
+			summary.Audit = r.ownAudit().Verdict
 			if now.Sub(sent) >= summaryEvery || !reflect.DeepEqual(summary, last) {
 				r.Cluster.ReportSummary(summary)
 				last, sent = summary, now
@@ -40,7 +41,7 @@ func (r *Report) Summarize(ctx context.Context) {
 	}
 }
 
-// summary returns the state of this node. Call it in the goroutine that owns the parts.
+// summary returns the state of this node, without its audit. Call it in the goroutine that owns the parts.
 func (r *Report) summary() cluster.Summary {
 	s := cluster.Summary{Version: r.Self.Version, Interfaces: r.byState(), Findings: make(map[string]int)}
 	for _, c := range r.Detector.Conflicts(false) {
@@ -48,7 +49,6 @@ func (r *Report) summary() cluster.Summary {
 			s.Findings["conflict "+c.State.String()]++
 		}
 	}
-	s.Audit = r.ownAudit().Verdict
 	last := r.Books.Last()
 	for kind, n := range last.Count() {
 		if n > 0 {

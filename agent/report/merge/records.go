@@ -164,11 +164,13 @@ func joined(records []record) detector.Conflict {
 	if len(nodes) > 1 {
 		c.Scope = max(c.Scope, detector.CrossNode)
 	}
-	switch c.State {
-	case detector.Suspected:
-		c.ConfirmedAt, c.ResolvedAt = time.Time{}, time.Time{}
-	case detector.Confirmed:
-		c.ResolvedAt, c.Pending = time.Time{}, ""
+	if c.State == detector.Suspected {
+		c.ConfirmedAt = time.Time{}
+	} else {
+		c.Pending = ""
+	}
+	if c.State != detector.Resolved {
+		c.ResolvedAt = time.Time{}
 	}
 	return c
 }

@@ -72,7 +72,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $any := include "dupip.exec" . -}}
 {{- if .Values.reporter.enabled -}}{{/* cmd/internal/cli/plugin.go has this, too. */}}
 {{- $any = eq .Release.Namespace "dupip" | ternary "kubectl dupip" (printf "kubectl dupip --dupip-namespace %s" .Release.Namespace) -}}
-{{- $text = $text | replace " --cluster" "" -}}
+{{- $text = regexReplaceAll "(dupip [a-z]+) --cluster" $text "${1}" -}}
 {{- end -}}
 {{- $labels := include "dupip.selectorLabels" . | replace ": " "=" | replace "\n" "," -}}
 {{- $pod := printf "$(kubectl -n %s get pods -o name -l %s --field-selector spec.nodeName=NODE)" .Release.Namespace $labels -}}
@@ -82,7 +82,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
     | replace "run there: journalctl -u dupip" (printf "run with the node's name as NODE: kubectl -n %s logs %s" .Release.Namespace $pod)
     | replace "run: dupip " (printf "run: %s " $any)
     | replace "\\\"dupip explain " (printf "\\\"%s explain " $any)
-    | replace "\\\"dupip status" (printf "\\\"%s status" $there)
+    | replace "\\\"dupip status" (printf "\\\"%s status --node NODE" $any)
     | replace "-n NAMESPACE " (printf "-n %s " .Release.Namespace)
 -}}
 {{- end -}}
