@@ -74,7 +74,7 @@ func inRelease(text string) string {
 	return strings.NewReplacer(
 		"run: dupip ", "run: "+c.anywhere, "run there: dupip ", "run with the node's name as NODE: "+c.there(),
 		"run there: journalctl -u dupip", "run with the node's name as NODE: "+c.log(), "-n NAMESPACE", "-n "+c.namespace,
-		`\"dupip explain`, `\"`+c.anywhere+"explain", `\"dupip status`, `\"`+c.there()+"status",
+		`\"dupip explain`, `\"`+c.anywhere+"explain", `\"dupip status`, `\"`+c.anywhere+"status --node NODE",
 	).Replace(text)
 }
 
