@@ -96,7 +96,7 @@ func TestManyNetworks(t *testing.T) {
 	}
 }
 
-// Nothing is said before two readings agree: not at the start, and not after there was nothing to compare.
+// The audit reports everything as not checked until two readings agree: at the start, and after there was nothing to compare.
 func TestSettles(t *testing.T) {
 	a := newAudit()
 	at := start

@@ -38,8 +38,8 @@ func run() int {
 	if filepath.Base(os.Args[0]) == "kubectl_complete-dupip" {
 		root.SetArgs(append([]string{cobra.ShellCompRequestCmd}, os.Args[1:]...))
 	}
-	// When a terminal is closed, or the reader of a pipe has gone, kubectl must not be left: as long as somebody is told of SIGPIPE,
-	// it ends nobody, and writing fails.
+	// If the terminal closes, or the reader of a pipe ends, this program must still end its kubectl. A program that is notified of
+	// SIGPIPE is not ended by it: writing returns an error instead.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	code := query.Run(root, syscall.SIGHUP)
 	p.kubectls.Wait()
@@ -81,7 +81,7 @@ Exit codes: 0 done; 1 failed; 3 with --exit-code, if there is a conflict or a fi
 	check := root.PersistentPreRunE
 	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
 		p.Commands = p.Name
-		if cmd.Flags().Changed("dupip-namespace") { // whoever sets the variable needs no flag in the next command
+		if cmd.Flags().Changed("dupip-namespace") { // the variable applies to the next command, too
 			p.Commands += " --dupip-namespace " + quoted(p.namespace)
 		}
 		for _, flag := range passed {

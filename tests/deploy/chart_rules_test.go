@@ -26,8 +26,8 @@ func renderText(t *testing.T, version helm.Version, values string) string {
 	return text
 }
 
-// Whoever changes nothing gets the file with its comments, and with the commands of the release. An upgrade with --reuse-values from a chart that did
-// not know these values gives the same.
+// Without values of the user, the rules are those of the file, with its comments and with the commands of the release. An upgrade
+// with --reuse-values from a chart that did not have these values renders the same.
 func TestChartRulesUnchanged(t *testing.T) {
 	file := "spec:\n  " + strings.ReplaceAll(strings.TrimSuffix(inRelease(readChartFile(t, alertsPath)), "\n"), "\n", "\n  ") + "\n"
 	for name, version := range helmVersions {

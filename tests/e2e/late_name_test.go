@@ -42,8 +42,8 @@ var lateNames = map[string][]string{
 	},
 }
 
-// Two containers with one address are found, whoever gives the interface its name late; and what the container does to its end
-// afterwards changes nothing.
+// The agent finds two containers with one address, also if the engine renames the container's device late. What the container does
+// to its device afterwards changes nothing.
 func TestLateNames(t *testing.T) {
 	for engine, steps := range lateNames {
 		for name, network := range map[string]string{"eth0": "default", "storage": "storage@lan1"} {
