@@ -83,8 +83,8 @@ func confirmed(t *lab.T, a *lab.Agent, want map[netip.Addr]bool) error {
 		}
 	}
 	if found != len(want) || len(open) != len(want) {
-		status, err := a.Client.Status(t.Context())
-		return errors.Join(err, fmt.Errorf("%d of %d duplicates are found: %+v; interfaces: %v", found, len(want), open, status["interfaces"]))
+		list, err := a.Client.Interfaces(t.Context())
+		return errors.Join(err, fmt.Errorf("%d of %d duplicates are found: %+v; interfaces: %+v", found, len(want), open, list))
 	}
 	return nil
 }

@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/dupip/dupip/tests/lab"
@@ -93,17 +95,11 @@ func TestLateNames(t *testing.T) {
 
 // leadsTo returns an error unless the agent has seen that the other end of an interface has a name.
 func leadsTo(l *lab.T, a *lab.Agent, host, peer string) error {
-	status, err := a.Client.Status(l.Context())
-	if err != nil {
-		return err
+	list, err := a.Client.Interfaces(l.Context())
+	if slices.ContainsFunc(list, func(i lab.Interface) bool { return i.Name == host && i.Peer == peer }) {
+		return nil
 	}
-	list, _ := status["interfaces"].([]any)
-	for _, entry := range list {
-		if i, _ := entry.(map[string]any); i["name"] == host && i["peer"] == peer {
-			return nil
-		}
-	}
-	return fmt.Errorf("%s does not lead to %s: %v", host, peer, list)
+	return errors.Join(err, fmt.Errorf("%s does not lead to %s: %+v", host, peer, list))
 }
 
 // confirmedIn returns an error unless there is one conflict of an address, which is confirmed, between two holders in a network.
@@ -113,8 +109,8 @@ func confirmedIn(l *lab.T, a *lab.Agent, ip netip.Addr, network string) error {
 		return err
 	}
 	if len(open) != 1 || open[0].IP != ip || open[0].State != "confirmed" || open[0].Network != network || len(open[0].Holders) != 2 {
-		status, _ := a.Client.Status(l.Context())
-		return fmt.Errorf("%+v, want one of %v in network %s; interfaces: %v", open, ip, network, status["interfaces"])
+		list, _ := a.Client.Interfaces(l.Context())
+		return fmt.Errorf("%+v, want one of %v in network %s; interfaces: %+v", open, ip, network, list)
 	}
 	return nil
 }

@@ -85,18 +85,15 @@ func moveDevice(p *cri.Pod, device string, to *lab.Pod, name string) error {
 
 // hasRole returns an error unless the interface with this end in a pod has a role, known from a source.
 func hasRole(l *lab.T, a *lab.Agent, peer string, primary bool, from string) error {
-	status, err := a.Client.Status(l.Context())
-	if err != nil {
-		return err
-	}
-	list, _ := status["interfaces"].([]any)
-	for _, entry := range list {
-		if i, _ := entry.(map[string]any); i["peer"] == peer {
-			if is, _ := i["primary"].(bool); is != primary || i["roleFrom"] != from {
-				return fmt.Errorf("%s: %v, want primary %t from %s", peer, i, primary, from)
-			}
-			return nil
+	list, err := a.Client.Interfaces(l.Context())
+	for _, i := range list {
+		if i.Peer != peer {
+			continue
 		}
+		if i.Primary != primary || i.RoleFrom != from {
+			return fmt.Errorf("%+v, want primary %t from %s", i, primary, from)
+		}
+		return nil
 	}
-	return fmt.Errorf("no interface leads to a device %s: %v", peer, list)
+	return errors.Join(err, fmt.Errorf("no interface leads to a device %s: %+v", peer, list))
 }

@@ -181,6 +181,23 @@ func (c *Client) Status(ctx context.Context) (map[string]any, error) {
 	return doc, err
 }
 
+// Interface is one of the interfaces in the status of an agent.
+type Interface struct {
+	Name     string `json:"name"`
+	State    string `json:"state"`
+	Network  string `json:"network"`
+	Peer     string `json:"peer"`
+	Primary  bool   `json:"primary"`
+	RoleFrom string `json:"roleFrom"`
+}
+
+// Interfaces are all that the agent knows, also those that it does not observe.
+func (c *Client) Interfaces(ctx context.Context) ([]Interface, error) {
+	var doc struct{ Interfaces []Interface }
+	err := c.decode(ctx, "/v1/status", "", &doc)
+	return doc.Interfaces, err
+}
+
 // WaitBinding polls until some binding of ip satisfies ok, and returns it.
 func (c *Client) WaitBinding(ctx context.Context, ip netip.Addr, ok func(Binding) bool) (found Binding, err error) {
 	err = Poll(ctx, noTimeout, func() error {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -115,17 +114,7 @@ func uplinkOf(kind string, sc Scenario) Scenario {
 // isUplink waits until an agent has found that an interface leads out of the node. It looks like a pod's, and has no address.
 func (s *Stage) isUplink(a *Actor, name string) {
 	s.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		status, err := a.Agent.Client.Status(s.Context())
-		s.Do(err)
-		list, _ := status["interfaces"].([]any)
-		if slices.ContainsFunc(list, func(v any) bool { i, _ := v.(map[string]any); return i["name"] == name && i["state"] == "uplink" }) {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.Fatal(name, " of ", a.Node.ShortName(), " is not known as an uplink: ", list)
-		}
-	}
+	s.isKnownAs(a, name, "an uplink", func(state string) bool { return state == "uplink" })
 }
 
 // tenants are two networks, each a VRF of every node.

@@ -18,6 +18,7 @@ var quietClaims = slices.Concat(
 		s.Sees(innocent, ips...)
 		a := s.last()
 		p := s.PodOn(a, "flux", lab.PodOptions{Addrs: a.Addrs(lab.Bridged, 62)})
+		s.Sees(p, p.Addrs()...)
 		s.Do(a.Node.AddBridge("br-net1"))
 		_, err := p.AddInterface(lab.PodOptions{Interface: "net1", Bridge: "br-net1", Addrs: ips})
 		s.Do(err)

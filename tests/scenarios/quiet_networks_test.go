@@ -97,6 +97,7 @@ func oneAddressTwice(s *Stage) {
 		s.Do(s.Node.AddBridge(bridge))
 		host, err := p.AddInterface(lab.PodOptions{Interface: device, Bridge: bridge, Addrs: ips})
 		s.Do(err)
+		s.Attached(s.last(), host) // or the interface of before has the last word
 		for _, ip := range ips {
 			s.Do(p.SendFrom(device, ip, ip.Next()))
 		}
