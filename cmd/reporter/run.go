@@ -93,10 +93,9 @@ func (s *settings) run(ctx context.Context) error {
 	r := &reporter{
 		log: log, gossip: g, api: server, metrics: newMetrics(), results: make(chan func(), 1),
 		election:  &lead.Election{API: server, Namespace: s.namespace, Name: s.name, Identity: s.members.Node + "_" + s.members.Boot},
-		planner:   events.New(s.members.Node, s.renew, rules),
+		planner:   events.New(s.members.Node, cli.Plugin(s.namespace), s.renew, rules),
 		documents: newDocuments(cluster.Member{Name: s.members.Node, Boot: s.members.Boot, Role: cluster.Reporter}, g, rules),
 	}
-	r.planner.Program = cli.Plugin(s.namespace)
 	// The parts that ctx ends; gossip, and with it the process, if one of them fails.
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup

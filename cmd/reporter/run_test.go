@@ -65,7 +65,7 @@ func newReporter(t *testing.T, g *gossip.Gossip, lease *kube.Lease, list http.Ha
 	return &reporter{
 		log: slog.New(slog.NewTextHandler(log, nil)), gossip: g, api: client, metrics: newMetrics(), results: make(chan func(), 1),
 		election:  &lead.Election{API: client, Namespace: "dupip", Name: "lease", Identity: "r1"},
-		planner:   events.New("r1", events.DefaultRenew, rules),
+		planner:   events.New("r1", "kubectl dupip", events.DefaultRenew, rules),
 		documents: newDocuments(cluster.Member{Name: "r1", Role: cluster.Reporter}, g, rules),
 	}, log
 }
@@ -185,7 +185,7 @@ func TestFailuresLogged(t *testing.T) {
 	log := new(bytes.Buffer)
 	r := &reporter{
 		log: slog.New(slog.NewTextHandler(log, nil)), metrics: newMetrics(),
-		planner: events.New("r1", events.DefaultRenew, collect.Rules(new(config.Config))),
+		planner: events.New("r1", "kubectl dupip", events.DefaultRenew, collect.Rules(new(config.Config))),
 	}
 	now := time.Unix(1e9, 0)
 	r.planner.Lead(nil, now)

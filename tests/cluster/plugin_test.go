@@ -78,7 +78,7 @@ func (c *testCluster) sees(ip netip.Addr, user ...string) {
 	c.Helper()
 	for command, want := range map[string]string{
 		"conflicts": ip.String(), "conflicts -n shop": "shop/new", "conflicts -n default": "No such conflict", "bindings --pod shop/old": ip.String(),
-		"explain " + ip.String(): "Remove the newer one", "audit": "mismatched", "nodes": "reporter", "status": "2 alive",
+		"explain " + ip.String(): "Remove the newer one", "audit": "mismatched", "nodes": "reporter", "status": "with findings",
 		"status --node node2": "observing", "version": "kubectl dupip ",
 	} {
 		c.eventually(command, func() error {

@@ -16,7 +16,7 @@ func BenchmarkMinute(b *testing.B) {
 	const nodes, turn = 5000, 200 * time.Millisecond
 	for _, conflicts := range []int{0, 30, 500} {
 		b.Run(fmt.Sprint(conflicts, " conflicts"), func(b *testing.B) {
-			p := New("r1", DefaultRenew, oneNetwork)
+			p := New("r1", "kubectl dupip", DefaultRenew, oneNetwork)
 			now := time.Unix(1e9, 0)
 			p.Lead(nil, now)
 			alive := make(map[string]bool)

@@ -77,7 +77,7 @@ func TestForgedSeries(t *testing.T) {
 		w := newWorld(t)
 		w.reportBoth()
 		w.run(5 * time.Second)
-		w.p = New("r2", DefaultRenew, oneNetwork)
+		w.p = New("r2", "kubectl dupip", DefaultRenew, oneNetwork)
 		w.p.Lead(w.listed("", &series), w.now)
 		w.reportBoth()
 		w.run(DefaultRenew + time.Minute)
@@ -101,7 +101,7 @@ func TestWithoutList(t *testing.T) {
 	w.run(many * 3 * time.Second)
 	before := len(w.api)
 	w.written()
-	w.p = New("r2", DefaultRenew, oneNetwork)
+	w.p = New("r2", "kubectl dupip", DefaultRenew, oneNetwork)
 	w.p.Lead(nil, w.now)
 	for n := range many {
 		c := w.conflict(n, detector.Confirmed)

@@ -30,10 +30,10 @@ const (
 type Planner struct {
 	// Instance is the reportingInstance of all Events.
 	Instance string
+	// Program is how the commands in Events begin.
+	Program string
 	// Renew is how often Events are renewed.
 	Renew time.Duration
-	// Program is how the commands in Events begin; it is set before the first report.
-	Program string
 
 	state    state
 	notices  map[string]*notice
@@ -66,9 +66,9 @@ type Write struct {
 }
 
 // New returns a planner that does not lead yet.
-func New(instance string, renew time.Duration, rules merge.Rules) *Planner {
+func New(instance, program string, renew time.Duration, rules merge.Rules) *Planner {
 	return &Planner{
-		Instance: instance, Renew: renew, state: newState(rules), notices: make(map[string]*notice),
+		Instance: instance, Program: program, Renew: renew, state: newState(rules), notices: make(map[string]*notice),
 		byKey: make(map[detector.Key][]*notice), waits: make(map[string]*wait),
 	}
 }

@@ -33,7 +33,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{T: t, p: New("r1", DefaultRenew, oneNetwork), now: time.Unix(1e9, 0), api: make(map[string]kube.Event), at: make(map[string]time.Time)}
+	w := &world{T: t, p: New("r1", "kubectl dupip", DefaultRenew, oneNetwork), now: time.Unix(1e9, 0), api: make(map[string]kube.Event), at: make(map[string]time.Time)}
 	w.p.Lead(nil, w.now)
 	return w
 }
@@ -412,7 +412,7 @@ func TestAway(t *testing.T) {
 // Another replica goes on where the first one was: it writes what is missing, and nothing twice.
 func TestFailover(t *testing.T) {
 	w := newWorld(t)
-	second := New("r2", DefaultRenew, oneNetwork)
+	second := New("r2", "kubectl dupip", DefaultRenew, oneNetwork)
 	both := func(c detector.Conflict) {
 		w.report(w.p, "red", c)
 		w.report(second, "red", c)
@@ -438,7 +438,7 @@ func TestFailover(t *testing.T) {
 	}
 
 	// One that knows nothing yet, and did not read anything either, changes nothing.
-	w.p = New("r3", DefaultRenew, oneNetwork)
+	w.p = New("r3", "kubectl dupip", DefaultRenew, oneNetwork)
 	w.p.Lead(nil, w.now)
 	w.report(w.p, "red", w.conflict(2, detector.Confirmed))
 	w.run(5 * time.Second)
