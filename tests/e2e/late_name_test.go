@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 	"testing"
 
 	"github.com/dupip/dupip/tests/lab"
@@ -74,7 +72,7 @@ func TestLateNames(t *testing.T) {
 					for _, step := range steps {
 						switch step {
 						case seen:
-							l.Eventually("its first name", func() error { return leadsTo(l, a, host, temporary) })
+							l.Do(leadsTo(l, a, host, temporary))
 						case restart:
 							l.Do(a.Stop())
 							a = l.Successor(a)
@@ -86,20 +84,16 @@ func TestLateNames(t *testing.T) {
 				l.Eventually("the conflict", func() error { return confirmedIn(l, a, ip, network) })
 				l.Do(runCommand(n, fmt.Sprintf("ip -n %[1]s link set %[2]s down && ip -n %[1]s link set %[2]s name eth7 && ip -n %[1]s link set eth7 up",
 					last.Name, name)))
-				l.Eventually("its last name", func() error { return leadsTo(l, a, "veth0000001", "eth7") })
+				l.Do(leadsTo(l, a, "veth0000001", "eth7"))
 				l.Do(confirmedIn(l, a, ip, network))
 			})
 		}
 	}
 }
 
-// leadsTo returns an error unless the agent has seen that the other end of an interface has a name.
+// leadsTo waits until the agent has seen that the other end of an interface has a name.
 func leadsTo(l *lab.T, a *lab.Agent, host, peer string) error {
-	list, err := a.Client.Interfaces(l.Context())
-	if slices.ContainsFunc(list, func(i lab.Interface) bool { return i.Name == host && i.Peer == peer }) {
-		return nil
-	}
-	return errors.Join(err, fmt.Errorf("%s does not lead to %s: %+v", host, peer, list))
+	return a.Client.WaitInterface(within(l, patience), host, func(i lab.Interface) bool { return i.Peer == peer })
 }
 
 // confirmedIn returns an error unless there is one conflict of an address, which is confirmed, between two holders in a network.

@@ -18,7 +18,7 @@ func TestRefusedOfShortLivedPod(t *testing.T) {
 	a := l.Agent(n)
 	p := l.Pod(n, "short", lab.PodOptions{Addrs: []netip.Addr{n.IPv4(35)}})
 	_, err := a.Client.WaitBinding(within(l, patience), n.IPv4(35), func(b lab.Binding) bool { return b.Netns == p.Name })
-	l.Do(err)
+	l.Do(err, a.Client.WaitInterface(within(l, patience), p.HostInterface, lab.Interface.Attached))
 	var many []netip.Addr
 	for i := range 3000 {
 		many = append(many, netip.AddrFrom4([4]byte{10, 99, byte(i >> 8), byte(i)}))

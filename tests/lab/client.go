@@ -191,11 +191,25 @@ type Interface struct {
 	RoleFrom string `json:"roleFrom"`
 }
 
+// Attached reports whether the interface is observed, or is not going to be.
+func (i Interface) Attached() bool { return i.State != "pending" && i.State != "waiting" }
+
 // Interfaces are all that the agent knows, also those that it does not observe.
 func (c *Client) Interfaces(ctx context.Context) ([]Interface, error) {
 	var doc struct{ Interfaces []Interface }
 	err := c.decode(ctx, "/v1/status", "", &doc)
 	return doc.Interfaces, err
+}
+
+// WaitInterface polls until the interface with that name satisfies ok.
+func (c *Client) WaitInterface(ctx context.Context, name string, ok func(Interface) bool) error {
+	return Poll(ctx, noTimeout, func() error {
+		list, err := c.Interfaces(ctx)
+		if slices.ContainsFunc(list, func(i Interface) bool { return i.Name == name && ok(i) }) {
+			return nil
+		}
+		return errors.Join(err, fmt.Errorf("wait for the interface %s: there is %+v", name, list))
+	})
 }
 
 // WaitBinding polls until some binding of ip satisfies ok, and returns it.

@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -114,7 +115,9 @@ func uplinkOf(kind string, sc Scenario) Scenario {
 // isUplink waits until an agent has found that an interface leads out of the node. It looks like a pod's, and has no address.
 func (s *Stage) isUplink(a *Actor, name string) {
 	s.Helper()
-	s.isKnownAs(a, name, "an uplink", func(state string) bool { return state == "uplink" })
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	defer cancel()
+	s.Do(a.Agent.Client.WaitInterface(ctx, name, func(i lab.Interface) bool { return i.State == "uplink" }))
 }
 
 // tenants are two networks, each a VRF of every node.

@@ -3,7 +3,6 @@ package scenarios
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -228,23 +227,13 @@ func (s *Stage) seesWhere(n *lab.Node, what string, ok func(lab.Binding) bool, i
 	}
 }
 
-// Attached waits until an agent is attached to an interface, by the name of its end on the node, or has decided not to be. What the
-// interface sent before that was not seen.
+// Attached waits until an agent is attached to an interface, by the name of its end on the node. What that has sent before was not
+// seen.
 func (s *Stage) Attached(a *Actor, name string) {
 	s.Helper()
-	s.isKnownAs(a, name, "attached", func(state string) bool { return state != "pending" && state != "waiting" })
-}
-
-// isKnownAs waits until an agent knows an interface in a state; what describes it.
-func (s *Stage) isKnownAs(a *Actor, name, what string, ok func(state string) bool) {
-	s.Helper()
-	s.Do(lab.Poll(s.Context(), patience, func() error {
-		list, err := a.Agent.Client.Interfaces(s.Context())
-		if slices.ContainsFunc(list, func(i lab.Interface) bool { return i.Name == name && ok(i.State) }) {
-			return nil
-		}
-		return errors.Join(err, fmt.Errorf("%s of %s is not known as %s: %+v", name, a.Node.ShortName(), what, list))
-	}))
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	defer cancel()
+	s.Do(a.Agent.Client.WaitInterface(ctx, name, lab.Interface.Attached))
 }
 
 // Unknown fails the scenario if an agent has a binding for one of the addresses.
