@@ -73,17 +73,17 @@ func TestPlugin(t *testing.T) {
 	})
 }
 
-// sees expects that a user sees all there is.
+// sees expects that a user sees all there is. What is wanted is a regular expression.
 func (c *testCluster) sees(ip netip.Addr, user ...string) {
 	c.Helper()
 	for command, want := range map[string]string{
-		"conflicts": ip.String(), "conflicts -n shop": "shop/new", "conflicts -n default": "No such conflict", "bindings --pod shop/old": ip.String(),
-		"explain " + ip.String(): "Remove the newer one", "audit": "mismatched", "nodes": "reporter", "status": "with findings",
+		"conflicts": regexp.QuoteMeta(ip.String()), "conflicts -n shop": "shop/new", "conflicts -n default": "No such conflict", "bindings --pod shop/old": regexp.QuoteMeta(ip.String()),
+		"explain " + ip.String(): "Remove the newer one", "audit": "mismatched", "nodes": "reporter", "status": "(?s)2 alive.*with findings",
 		"status --node node2": "observing", "version": "kubectl dupip ",
 	} {
 		c.eventually(command, func() error {
 			out, err := c.Shell("kubectl dupip " + command + " " + strings.Join(user, " "))
-			if err == nil && !strings.Contains(out, want) {
+			if err == nil && !regexp.MustCompile(want).MatchString(out) {
 				err = fmt.Errorf("no %q in\n%s", want, out)
 			}
 			return err

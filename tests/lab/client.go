@@ -191,8 +191,8 @@ type Interface struct {
 	RoleFrom string `json:"roleFrom"`
 }
 
-// Attached reports whether the interface is observed, or is not going to be.
-func (i Interface) Attached() bool { return i.State != "pending" && i.State != "waiting" }
+// Attached reports whether the agent sees what the interface sends, unless a program before it drops that.
+func (i Interface) Attached() bool { return i.State == "attached" || i.State == "shadowed" }
 
 // Interfaces are all that the agent knows, also those that it does not observe.
 func (c *Client) Interfaces(ctx context.Context) ([]Interface, error) {

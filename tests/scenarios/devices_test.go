@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -115,9 +114,7 @@ func uplinkOf(kind string, sc Scenario) Scenario {
 // isUplink waits until an agent has found that an interface leads out of the node. It looks like a pod's, and has no address.
 func (s *Stage) isUplink(a *Actor, name string) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
-	defer cancel()
-	s.Do(a.Agent.Client.WaitInterface(ctx, name, func(i lab.Interface) bool { return i.State == "uplink" }))
+	s.waitInterface(a, name, func(i lab.Interface) bool { return i.State == "uplink" })
 }
 
 // tenants are two networks, each a VRF of every node.

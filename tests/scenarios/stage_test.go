@@ -231,9 +231,15 @@ func (s *Stage) seesWhere(n *lab.Node, what string, ok func(lab.Binding) bool, i
 // seen.
 func (s *Stage) Attached(a *Actor, name string) {
 	s.Helper()
+	s.waitInterface(a, name, lab.Interface.Attached)
+}
+
+// waitInterface waits until an agent says of the interface with that name what satisfies ok.
+func (s *Stage) waitInterface(a *Actor, name string, ok func(lab.Interface) bool) {
+	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
-	s.Do(a.Agent.Client.WaitInterface(ctx, name, lab.Interface.Attached))
+	s.Do(a.Agent.Client.WaitInterface(ctx, name, ok))
 }
 
 // Unknown fails the scenario if an agent has a binding for one of the addresses.
