@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,6 +36,8 @@ type flow struct {
 	reading  sync.WaitGroup
 	sent     atomic.Uint64
 	err      error
+	// detached are the numbers from and until which an XDP program was detached.
+	detached [][2]uint64
 
 	mu       sync.Mutex
 	received map[uint64]int
@@ -145,10 +148,26 @@ func (f *flow) count() (sent uint64, lost, doubled []uint64, err error) {
 	return sent, lost, doubled, f.err
 }
 
-// check ends the flow and fails the test unless every datagram arrived, once.
+// mostInRing is how many of a flow's datagrams, of which there is one in a millisecond, may wait in the queue of a veth.
+const mostInRing = 5
+
+// detachXDP notes that an XDP program is detached from here on, until the function that it returns is called. The kernel frees what
+// waits in the queue of a veth then (veth_napi_del_range, drivers/net/veth.c), whoever detaches.
+func (f *flow) detachXDP() (end func()) {
+	from := f.sent.Load()
+	return func() { f.detached = append(f.detached, [2]uint64{from - min(from, mostInRing), f.sent.Load()}) }
+}
+
+// check ends the flow and fails the test unless every datagram arrived, once, but for those that detachXDP tells of.
 func (f *flow) check(t *lab.T) (sent uint64) {
 	t.Helper()
 	sent, lost, doubled, err := f.count()
+	freed := func(number uint64) bool {
+		return slices.ContainsFunc(f.detached, func(d [2]uint64) bool { return d[0] <= number && number <= d[1] })
+	}
+	if others := slices.DeleteFunc(slices.Clone(lost), freed); len(lost)-len(others) <= mostInRing*len(f.detached) {
+		lost = others
+	}
 	if len(lost)+len(doubled) > 0 || err != nil {
 		t.Errorf("%s: of %d datagrams %d were lost %v, %d came twice %v; sending: %v",
 			f.name, sent, len(lost), first(lost, 10), len(doubled), first(doubled, 10), err)
