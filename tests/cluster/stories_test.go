@@ -144,12 +144,19 @@ func (c *testCluster) clone() {
 	c.members()
 	for n := range 2 {
 		theirs, ours := fmt.Sprint("theirs-", n), fmt.Sprint("ours-", n)
-		c.Apply(pod(theirs, "node3"))
-		ip := c.running(theirs)[0]
+		// The two ranges are one. The address is far from that of the pod whose sandbox the first command has the kubelet make
+		// again: that pod gets the address after its old one.
+		bytes := c.Machines["node3"].PodCIDR.Addr().As4()
+		bytes[3] = byte(100 * (1 + n))
+		ip := netip.AddrFrom4(bytes)
+		for _, p := range []struct{ name, machine string }{{theirs, "node3"}, {ours, "node4"}} {
+			c.next(p.machine, ip)
+			c.Apply(pod(p.name, p.machine))
+			if got := c.running(p.name)[0]; got != ip {
+				c.Fatal(fmt.Errorf("%s has %v instead of %v", p.name, got, ip))
+			}
+		}
 		c.known = append(c.known, ip)
-		c.next("node4", ip)
-		c.Apply(pod(ours, "node4"))
-		c.running(ours)
 		c.end([]string{"node4", "node3"}[n], ip, n, theirs, ours)
 	}
 	c.run("kubectl -n shop delete pod ours-1")
