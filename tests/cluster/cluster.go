@@ -190,6 +190,31 @@ func (c *Cluster) Add(name string, podCIDR netip.Prefix) *Machine {
 func (c *Cluster) Ready(names ...string) {
 	c.Helper()
 	for _, name := range names {
-		c.Kubectl("wait", "--for=condition=Ready", "--timeout="+lab.Patience(bootTimeout).String(), "node/"+name)
+		c.Kubectl("wait", "--for=condition=Ready", "--timeout="+lab.Patience(readyTimeout).String(), "node/"+name)
 	}
+}
+
+// Remove kills a machine for good, and deletes its node.
+func (c *Cluster) Remove(name string) {
+	c.Helper()
+	c.Do(c.Machines[name].Kill())
+	delete(c.Machines, name)
+	c.Kubectl("delete", "node", name)
+}
+
+// Repair makes up for what was stopped or added: the API server runs, machines of these names run and are ready, others are removed.
+func (c *Cluster) Repair(names ...string) {
+	c.Helper()
+	if !c.server.Running() {
+		c.StartAPIServer()
+	}
+	for name, m := range c.Machines {
+		switch {
+		case !slices.Contains(names, name):
+			c.Remove(name)
+		case !m.init.Running():
+			c.Do(m.Start())
+		}
+	}
+	c.Ready(names...)
 }

@@ -25,8 +25,9 @@ import (
 //go:embed machine
 var files embed.FS
 
-// bootTimeout is how long a machine may take from its start until its node is ready.
-const bootTimeout = time.Minute
+// readyTimeout is how long a node may take to become ready: after an absence of the API server the informers of kubelet and
+// controllers wait up to a minute before they connect again (NewReflectorWithOptions, k8s.io/client-go/tools/cache/reflector.go).
+const readyTimeout = 3 * time.Minute
 
 // Machine is a node of the lab in namespaces of its own (mount, PID, UTS, IPC), with a disk of its own for what containerd,
 // kubelet and CNI write. Its methods belong to one goroutine.

@@ -3,6 +3,8 @@ package cluster_test
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -29,16 +31,46 @@ func TestStories(t *testing.T) {
 	c.quiet("node1", c.known...)
 }
 
+// story runs a part of a test. One that fails leaves nothing to the next.
 func (c *testCluster) story(name string, f func(*testCluster)) {
-	c.TB.(*testing.T).Run(name, func(t *testing.T) {
+	passed := c.TB.(*testing.T).Run(name, func(t *testing.T) {
 		// Its cluster, with the test that fails.
 		mine, with := *c.Cluster, *c.T
 		with.TB = t
 		mine.T = &with
 		inner := &testCluster{&mine, c.namespace, c.known}
+		defer func() {
+			c.known = inner.known
+			mine.T = c.T
+			*c.Cluster = mine
+		}()
 		f(inner)
-		c.known = inner.known
 	})
+	if !passed {
+		c.tidy()
+	}
+}
+
+// tidy makes up for what a story has left in its midst.
+func (c *testCluster) tidy() {
+	c.Helper()
+	for _, m := range c.Machines {
+		_, _ = m.Run(c.Context(), "pkill", "-CONT", "-f", "kubelet --config") // it fails if the machine is off
+		c.Do(os.RemoveAll(filepath.Join(m.StaticPods(), "static.yaml")))
+	}
+	c.Repair("node1", "node2", "node3")
+	c.importImage()
+	c.run(`kubectl uncordon node1 node2 node3
+kubectl -n shop delete deployments,statefulsets,jobs --all --timeout=$PATIENCE
+kubectl -n shop delete pods -l 'app notin (by1, by2, by3)' --timeout=$PATIENCE
+kubectl -n dupip rollout status ds/dupip --timeout=$PATIENCE`)
+	c.running("by1", "by2", "by3")
+	c.members()
+	all, err := c.conflicts("node1", "--cluster")
+	c.Do(err)
+	for _, o := range all {
+		c.known = append(c.known, o.IP)
+	}
 }
 
 // duplicate makes a pod on a machine, frees its address, sees that the audit says so, and makes another pod, which gets it.
@@ -160,9 +192,8 @@ func (c *testCluster) clone() {
 		c.end([]string{"node4", "node3"}[n], ip, n, theirs, ours)
 	}
 	c.run("kubectl -n shop delete pod ours-1")
-	c.Do(c.Machines["node4"].Kill())
-	delete(c.Machines, "node4")
-	c.run("kubectl delete node node4; kubectl -n dupip delete pods --field-selector spec.nodeName=node4 --force")
+	c.Remove("node4")
+	c.run("kubectl -n dupip delete pods --field-selector spec.nodeName=node4 --force")
 }
 
 // withoutAPIServer: what the agents know does not depend on it.
