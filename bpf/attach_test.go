@@ -334,8 +334,9 @@ func predecessor(target string) error {
 	select {}
 }
 
-// TestKilled: after SIGKILL, over which no packet is lost, a successor can attach; in TC mode after Sweep. In XDP mode no packet is
-// under way then: the kernel frees those that wait in a veth's queue (veth_napi_del_range, drivers/net/veth.c), whoever detaches.
+// TestKilled: no packet is lost over SIGKILL, and a successor can attach afterwards; in TC mode after Sweep. In XDP mode the test
+// sends nothing until the process has ended: when the kernel detaches an XDP program from a veth, it frees the packets that wait in
+// the queue of the veth (veth_napi_del_range, drivers/net/veth.c).
 func TestKilled(t *testing.T) {
 	everywhere(t, func(t *testing.T, o *Observer, p *pod) {
 		listener := p.listen(t)

@@ -202,7 +202,8 @@ func (c *Cluster) Remove(name string) {
 	c.Kubectl("delete", "node", name)
 }
 
-// Repair makes up for what was stopped or added: the API server runs, machines of these names run and are ready, others are removed.
+// Repair starts the API server and the machines of these names if they do not run, waits until the nodes are ready, and removes all
+// other machines.
 func (c *Cluster) Repair(names ...string) {
 	c.Helper()
 	if !c.server.Running() {

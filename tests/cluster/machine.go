@@ -25,8 +25,8 @@ import (
 //go:embed machine
 var files embed.FS
 
-// readyTimeout is how long a node may take to become ready: after an absence of the API server the informers of kubelet and
-// controllers wait up to a minute before they connect again (NewReflectorWithOptions, k8s.io/client-go/tools/cache/reflector.go).
+// readyTimeout is how long a node may take to become ready. When the API server has been away, kubelet and controllers wait up to a
+// minute before they connect to it again (NewReflectorWithOptions, k8s.io/client-go/tools/cache/reflector.go).
 const readyTimeout = 3 * time.Minute
 
 // Machine is a node of the lab in namespaces of its own (mount, PID, UTS, IPC), with a disk of its own for what containerd,

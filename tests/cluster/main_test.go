@@ -252,6 +252,22 @@ func (c *testCluster) next(machine string, ip netip.Addr) {
 	c.Do(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "last_reserved_ip.0"), []byte(ip.Prev().String()), 0o600))
 }
 
+// place makes a pod on a machine, with this address.
+func (c *testCluster) place(name, machine string, ip netip.Addr) {
+	c.Helper()
+	c.next(machine, ip)
+	c.Apply(pod(name, machine))
+	c.has(name, ip)
+}
+
+// has waits until a pod runs, and fails if it has another address.
+func (c *testCluster) has(name string, ip netip.Addr) {
+	c.Helper()
+	if got := c.running(name)[0]; got != ip {
+		c.Fatal(fmt.Errorf("%s has %v instead of %v", name, got, ip))
+	}
+}
+
 // bystanders are all pods but some, with what nothing may change: who they are, their address, their containers' ids.
 func (c *testCluster) bystanders(but ...string) map[string]string {
 	c.Helper()

@@ -66,9 +66,5 @@ func (c *testCluster) reuse() {
 		}
 		return nil
 	})
-	c.next(machine, ip)
-	c.Apply(pod("heir", machine))
-	if got := c.running("heir")[0]; got != ip {
-		c.Fatal(fmt.Errorf("the next pod has %v instead of %v", got, ip))
-	}
+	c.place("heir", machine, ip)
 }

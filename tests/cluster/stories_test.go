@@ -51,11 +51,11 @@ func (c *testCluster) story(name string, f func(*testCluster)) {
 	}
 }
 
-// tidy makes up for what a story has left in its midst.
+// tidy undoes what a story that failed has left half done.
 func (c *testCluster) tidy() {
 	c.Helper()
-	for _, m := range c.Machines {
-		_, _ = m.Run(c.Context(), "pkill", "-CONT", "-f", "kubelet --config") // it fails if the machine is off
+	for name, m := range c.Machines {
+		_ = c.signalKubelet(name, "CONT") // fails if the machine is off
 		c.Do(os.RemoveAll(filepath.Join(m.StaticPods(), "static.yaml")))
 	}
 	c.Repair("node1", "node2", "node3")
@@ -90,9 +90,7 @@ func (c *testCluster) duplicate(machine, first, second, manifest string) netip.A
 		return nil
 	})
 	c.Apply(manifest)
-	if got := c.running(second)[0]; got != ip {
-		c.Fatal(fmt.Errorf("%s has %v instead of %v", second, got, ip))
-	}
+	c.has(second, ip)
 	c.known = append(c.known, ip)
 	return ip
 }
@@ -138,11 +136,7 @@ spec:
     spec:
 `+podSpec("", "      "))
 	c.inState("node2", ip, "confirmed")
-	signal := func(name string) {
-		_, err := c.Machines["node1"].Run(c.Context(), "pkill", "-"+name, "-f", "kubelet --config")
-		c.Do(err)
-	}
-	signal("STOP")
+	c.Do(c.signalKubelet("node1", "STOP"))
 	c.run("kubectl uncordon node2 node3; kubectl cordon node1; kubectl -n shop delete pod set-0 --force")
 	if got := c.running("set-0")[0]; got == ip {
 		c.Fatal(fmt.Errorf("the successor has %v again", ip))
@@ -157,7 +151,7 @@ spec:
 	}
 	c.follow("node1", commands[0])
 	c.unharmed(before)
-	signal("CONT") // the kubelet removes what should not be there
+	c.Do(c.signalKubelet("node1", "CONT")) // the kubelet removes what should not be there
 	c.inState("node2", ip, "resolved")
 	c.run("kubectl uncordon node1")
 	text, err = c.dupip("node2", "explain "+ip.String())
@@ -168,6 +162,12 @@ spec:
 	c.unharmed(before)
 }
 
+// signalKubelet sends a signal, such as STOP, to the kubelet of a machine.
+func (c *testCluster) signalKubelet(machine, name string) error {
+	_, err := c.Machines[machine].Run(c.Context(), "pkill", "-"+name, "-f", "kubelet --config")
+	return err
+}
+
 // clone: a machine that was cloned with the range of another one's pods.
 func (c *testCluster) clone() {
 	c.Add("node4", c.Machines["node3"].PodCIDR)
@@ -176,18 +176,13 @@ func (c *testCluster) clone() {
 	c.members()
 	for n := range 2 {
 		theirs, ours := fmt.Sprint("theirs-", n), fmt.Sprint("ours-", n)
-		// The two ranges are one. The address is far from that of the pod whose sandbox the first command has the kubelet make
-		// again: that pod gets the address after its old one.
-		bytes := c.Machines["node3"].PodCIDR.Addr().As4()
-		bytes[3] = byte(100 * (1 + n))
-		ip := netip.AddrFrom4(bytes)
-		for _, p := range []struct{ name, machine string }{{theirs, "node3"}, {ours, "node4"}} {
-			c.next(p.machine, ip)
-			c.Apply(pod(p.name, p.machine))
-			if got := c.running(p.name)[0]; got != ip {
-				c.Fatal(fmt.Errorf("%s has %v instead of %v", p.name, got, ip))
-			}
-		}
+		// After the first command the kubelet gives the pod a new sandbox, with the next address of the range. So the addresses
+		// of the two rounds are far apart.
+		octets := c.Machines["node3"].PodCIDR.Addr().As4()
+		octets[3] = byte(100 * (1 + n))
+		ip := netip.AddrFrom4(octets)
+		c.place(theirs, "node3", ip)
+		c.place(ours, "node4", ip)
 		c.known = append(c.known, ip)
 		c.end([]string{"node4", "node3"}[n], ip, n, theirs, ours)
 	}

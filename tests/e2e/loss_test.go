@@ -12,7 +12,8 @@ import (
 )
 
 // Pods lose no packet and get none twice, whatever becomes of the agent that observes
-// them, and what one agent leaves the next one removes. Only where XDP is detached the kernel frees the packets of a queue.
+// them, and what one agent leaves the next one removes. In XDP mode the kernel may lose a few when
+// the program is detached.
 func TestNoPacketLost(t *testing.T) {
 	for _, tt := range []struct {
 		mode   string
@@ -41,7 +42,7 @@ func TestNoPacketLost(t *testing.T) {
 			}
 			before := pinned(l)
 			flows := startFlows(l, pods)
-			// detach calls what ends an agent, and what waits until its programs are gone.
+			// detach ends an agent, and waits until its programs are gone.
 			detach := func(end func() error, gone func()) {
 				l.Helper()
 				for _, f := range flows {
