@@ -2,7 +2,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: check-release release verify-release help build image demo run unit test test-packages test-user test-timed test-vm kubernetes test-cluster bench scale scenarios compare soak soak-audit race vulncheck manifests schema generate lint lint-c need-go need-root
+.PHONY: check-release release verify-release help build image demo run unit quick test test-vm bench scale scenarios compare soak soak-audit vulncheck manifests schema generate lint lint-c need-go need-root
 
 GO := $(shell tests/find-go.sh)
 ifneq ($(GO),)
@@ -26,16 +26,15 @@ SCALE ?= 50,500
 # What make unit tests: no root, no program that is not Go's, no socket that waits for another.
 UNIT := ./cmd/... ./detector/... ./internal/... ./gossip/keeper ./gossip/lease ./gossip/roster ./gossip/wire \
 	./agent/config $(addsuffix /...,$(wildcard ./agent/capture ./agent/observe ./agent/peer ./agent/probe ./agent/report))
+# Runs parts of the tests, from the module of the tests.
+CI_PROGRAM = mkdir -p bin && $(GO) build -C tests -o ../bin/ci ./ci && cd tests && ../bin/ci
 # Tests that take minutes run, too; go test alone leaves them out.
 export DUPIP_TEST_SLOW := 1
-# Tests of the tests' module that may run beside others: they measure no time.
-UNTIMED := ./apt/... ./cri/... ./deploy/... ./docker/... ./image/... ./incidents/... ./kubelet/... ./lab/... ./othertools/... ./parser/... ./pods/... ./release/... ./schema/... ./supply/... ./ui/...
-# In CI every test is named, and the race detector looks on where no time is measured.
-VERBOSE := $(if $(filter true 1,$(CI)),-v)
-RACE := $(if $(VERBOSE),-race)
-# With the race detector, two threads that run timers of one testing/synctest bubble crash Go 1.26
-# (runtime/time.go, bubble.timers.raceCtx). Many members in one bubble do that every hundredth time.
-ONE_THREAD := -cpu 1
+# One way to compile, so that each package is compiled once: for tests, linters and programs.
+export GOFLAGS += -trimpath
+export CGO_ENABLED := 0
+# Parts of the tests, see tests/ci/parts.go.
+PARTS ?=
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
@@ -69,50 +68,18 @@ run: need-root build ## (root) an agent on this machine; FLAGS="--min-overlap 2s
 unit: need-go ## in 30 s: tests of detector, cmd and the pure parts of agent and gossip
 	@$(GO) test -short $(UNIT)
 
-test: test-packages test-timed ## (root) all tests but those of the emulated machine and the cluster
+quick: need-root need-go ## (root) in 5 minutes, before a commit: linters, all packages, a few scenarios
+	@$(CI_PROGRAM) -set quick
 
-test-packages: need-root need-go
-	@tests/install.sh test
-	$(if $(RACE),@tests/install.sh race)
-	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(VERBOSE) $$($(GO) list ./... | grep -v /gossip)
-	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(ONE_THREAD) $(VERBOSE) ./gossip/...
-	@tests/install.sh ui
-	DUPIP_TEST_PATIENCE=3 $(GO) test -C tests -count=1 -p 2 -timeout 15m $(VERBOSE) $(UNTIMED)
-
-test-user: need-root need-go ## (root) as an ordinary user: no test may need root without saying so
-	$(GO) test -count=1 -exec "'$(CURDIR)/tests/as-user.sh'" ./...
-
-# One package after the other: they measure time. Their tests mostly wait. The table of the scenarios comes last.
-test-timed: need-root need-go
-	@tests/install.sh test
-	$(GO) test -C tests -count=1 -p 1 -parallel 4 -timeout 15m $(VERBOSE) \
-		$$($(GO) list -C tests ./... | grep -v -e /tests/vm -e /tests/cluster -e /tests/scenarios -e /tests/soak$$ -e /tests/soak/audit $(patsubst ./%/...,-e /tests/%,$(UNTIMED)))
-	@$(MAKE) scenarios
+test: need-root need-go ## (root) all tests, as CI runs them; PARTS=e2e,cluster some, see tests/README.md
+	@$(CI_PROGRAM) $(if $(PARTS),-only '$(PARTS)')
 
 test-vm: need-go ## tests under Linux 6.1, which has no tcx, and 6.12, which has netkit, in emulated machines; KERNEL=6.1, 6.12 or newest all that are for one
 	@tests/install.sh vm
 	@cd tests/vm && DUPIP_TEST_KERNEL=$(KERNEL) $(GO) test -count=1 -timeout 70m $(VERBOSE)
 
-# In a step of its own, because it takes minutes and no test waits for it.
-kubernetes: need-go
-	@$(GO) test -C tests -count=1 -timeout 30m -run TestVersion ./cluster
-
-test-cluster: kubernetes need-root need-go ## (root) a real Kubernetes cluster: 8 minutes, and 6 more to build it at first
-	@tests/install.sh test
-	$(GO) test -C tests -count=1 -timeout 30m $(VERBOSE) ./cluster
-
-check-release: kubernetes need-root need-go ## (root) before a release, after CI: two builds are the same, packages, the first hour with a release, a reporter of 5,000 nodes, the upgrade from 0.1, Docker, the newest containerd, soaks; an hour
-	@tests/install.sh test
-	@tests/install.sh release
-	@tests/install.sh first-hour
-	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 30m -run 'TestReproducibleBuild|TestVulncheck|TestRelease|TestChart|TestGossipKey' ./supply ./release ./deploy
-	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 15m ./docker
-	newest=$$($(GO) run -C tests ./apt/unpack sid containerd) && PATH="$$newest/usr/bin:$$PATH" $(GO) test -C tests -count=1 -v -timeout 30m -p 1 ./cri ./incidents
-	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 30m -run 'TestFirstHour|TestReporterWithManyNodes|TestUpgradeFromFirstVersion' ./cluster
-	@$(MAKE) test-vm KERNEL=6.1
-	@$(MAKE) test-vm KERNEL=6.12
-	@$(MAKE) test-vm KERNEL=newest
-	@$(MAKE) soak soak-audit
+check-release: need-root need-go ## (root) before a release, after CI: what takes longer
+	@$(CI_PROGRAM) -set release
 
 bench: need-root build ## (root) what dupip costs, in 17 minutes; BENCH=ring one part, QUICK=1 roughly
 	@tests/install.sh bench
@@ -141,11 +108,6 @@ soak: need-root need-go ## (root) a random life of pods on three nodes; DURATION
 
 soak-audit: need-root need-go ## (root) dupip audit against stores, kernel and runtime; DURATION=10m SEED=7
 	@cd tests/soak/audit && $(GO) test -count=1 -timeout 48h -v -run TestSoakAudit . -duration $(or $(DURATION),10m) -seed $(or $(SEED),0)
-
-race: need-root need-go ## (root) the tests of agent, gossip, detector and bpf with the race detector
-	@tests/install.sh race
-	CGO_ENABLED=1 $(GO) test -race -count=1 ./agent/... ./bpf/... ./cmd/... ./detector/...
-	CGO_ENABLED=1 $(GO) test -race -count=1 $(ONE_THREAD) ./gossip/...
 
 vulncheck: need-go ## known vulnerabilities in what the program calls (govulncheck)
 	@tests/vulncheck.sh

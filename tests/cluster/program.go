@@ -20,7 +20,7 @@ var Program = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return lab.BuildCached(dir, ".", "-ldflags", stamp)
+	return lab.BuildCached(dir, ".", lab.Quickly, "-ldflags", stamp)
 })
 
 // commands makes a folder with what users have in their PATH, and links to it.

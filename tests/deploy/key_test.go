@@ -13,11 +13,12 @@ import (
 	"github.com/dupip/dupip/tests/helm"
 )
 
-// helmVersions are those that the chart supports. Helm 3, which takes minutes to build, is tested for releases.
+// helmVersions are those that the chart supports. Others than the first, which take minutes to build, are tested for releases.
 var helmVersions = func() map[string]helm.Version {
 	versions := map[string]helm.Version{"Helm 4": helm.V4}
 	if testneeds.IsRelease() {
 		versions["Helm 3"] = helm.V3
+		versions["the newest Helm"] = helm.Newest
 	}
 	return versions
 }()

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// lane is what a part needs of the machine while it runs.
+type lane string
+
+const (
+	// timed parts measure time. They mostly wait.
+	timed lane = "timed"
+	// heavy parts have deadlines of minutes and keep a processor busy.
+	heavy lane = "heavy"
+	// spare parts get the time of the processors that the others leave.
+	spare lane = "spare"
+)
+
+// workers is how many parts of a lane run at once.
+var workers = map[lane]int{timed: 1, heavy: 1, spare: 2}
+
+// part is one of CI. It runs tests or a script.
+type part struct {
+	name string
+	lane lane
+	// budget is in seconds, with a warm cache and with what runs beside it in CI.
+	budget int
+	why    string
+	// after are parts that must have ended.
+	after []string
+	// install are targets of tests/install.sh.
+	install string
+	// module is the folder of the tests' module, packages are theirs, and flags those of go test.
+	module   string
+	packages []string
+	flags    []string
+	// env has more variables.
+	env []string
+	// script is a shell script in the project's folder, instead of tests.
+	script string
+	// sets are those that it is in, "ci" if there is none.
+	sets []string
+}
+
+const (
+	// patient is for parts that have no processor to themselves.
+	patient = "DUPIP_TEST_PATIENCE=3"
+	release = "DUPIP_TEST_RELEASE=1"
+)
+
+// parts are in the order in which those of a lane begin.
+var parts = []part{
+	ofTests("alerting", timed, 60, "a real Prometheus and Alertmanager get all metrics, and the alerts arrive", "./alerting"),
+	ofTests("e2e", timed, 240, "real agents with real pods: what users see, hostile pods, restarts", "./e2e").with("-parallel=4"),
+	ofTests("faults", timed, 120, "eight nodes and a bad network; floods and forged gossip", "./faults").with("-parallel=4"),
+	ofTests("scenarios", timed, 240, "all labelled situations: what must and what must not raise an alarm", "./scenarios"),
+	ofTests("soak", timed, 30, "the soaks' plans, the kernel's truth and the judge", "./soak/judge", "./soak/plan", "./soak/truth"),
+	ofTests("scale", timed, 30, "the network of the clusters in virtual time, and a small cluster", "./scale/..."),
+
+	{
+		name: "kubernetes", lane: spare, budget: 10, module: "tests", packages: []string{"./cluster"}, flags: []string{"-run=TestVersion"},
+		why: "builds the programs of a Kubernetes cluster",
+	},
+	ofTests("vm", heavy, 400, "what Linux 6.1 and 6.12 do otherwise, in emulated machines", "./vm").needs("vm"),
+	ofTests("cluster", heavy, 400, "a real Kubernetes cluster: the README's commands, upgrades, duplicates and what people do about them", "./cluster").behind("kubernetes").patiently(),
+
+	{
+		name: "lint", lane: spare, budget: 60, script: "make lint", install: "lint", sets: []string{"ci", "quick"},
+		why: "golangci-lint, clang-format, and that the plugin can be built for any system",
+	},
+	{
+		name: "generate", lane: spare, budget: 20, script: unchanged("make generate", "bpf", "the BPF objects are not those of the sources"), install: "generate",
+		why: "the committed BPF objects are those of the sources",
+	},
+	{
+		name: "manifests", lane: spare, budget: 10, script: unchanged("make manifests schema", "deploy", "the manifests are not those of the chart"),
+		why: "the committed manifests and the schema are those of chart and types",
+	},
+	{
+		name: "vulncheck", lane: spare, budget: 30, script: "make vulncheck",
+		why: "known vulnerabilities in what the program calls",
+	},
+	ofProduct("packages", 300, "each package but gossip's, with the race detector", "./agent/...", "./bpf/...", "./cmd/...", "./deploy/...", "./detector/...", "./internal/...").raced(),
+	// With the race detector, two threads that run timers of one testing/synctest bubble crash Go 1.26 (runtime/time.go,
+	// bubble.timers.raceCtx). Many members in one bubble do that every hundredth time.
+	ofProduct("gossip", 300, "gossip's packages, with the race detector, by one thread", "./gossip/...").raced().with("-cpu=1"),
+	ofTests("deploy", spare, 120, "chart, manifests and alert rules, by real Helm and promtool", "./deploy").patiently(),
+	ofTests("lab", spare, 120, "the network that all others are played in", "./lab").patiently(),
+	ofTests("incidents", spare, 400, "five public incident reports on a real containerd, runc and CNI plugins", "./incidents").patiently(),
+	ofTests("cri", spare, 60, "the real containerd that others are played on", "./cri/...").patiently(),
+	ofTests("kubelet", spare, 140, "the DaemonSet's pod with the rights that the manifest gives it, and without each of them", "./kubelet").patiently(),
+	ofTests("image", spare, 120, "the image: its files, its digest, that it runs", "./image").patiently(),
+	ofTests("ui", spare, 60, "the page in Chromium", "./ui").patiently().needs("ui"),
+	ofTests("others", spare, 60, "the files of a release, licences, the parser against gopacket, the schema, the harness",
+		"./apt/...", "./bench", "./ci", "./cosign/...", "./demo", "./docker", "./helm/...", "./othertools/...", "./parser/...", "./pods/...", "./release/...", "./schema/...", "./soak", "./soak/audit", "./supply/...").patiently(),
+	ofProduct("user", 120, "as an ordinary user: no test may need root without saying so", "./...").with("-exec=" + asUser()),
+
+	ofProduct("plain", 120, "each package, without the race detector", "./...").in("quick"),
+	ofTests("few", timed, 60, "a few scenarios: on one node and two, silent and sending, bridged and routed, a move, a restart", "./scenarios").
+		with("-run=^TestScenarios$/^(D1|D2|D3|D5|D6|D9|Q1|Q2|Q5|Q7)$").in("quick"),
+
+	ofTests("builds", spare, 600, "two builds are the same, packages, licences, charts, the key", "./supply", "./release", "./deploy").with("-run=TestReproducibleBuild|TestVulncheck|TestRelease|TestChart|TestGossipKey").
+		needs("release").having(release).in("release"),
+	ofTests("docker", heavy, 120, "real Dockers of two versions", "./docker").having(release).in("release"),
+	{
+		name: "containerd", lane: heavy, budget: 500, sets: []string{"release"},
+		script: `newest=$(go run -C tests ./apt/unpack sid containerd)
+DUPIP_TEST_PATIENCE=3 PATH="$newest/usr/bin:$PATH" go test -C tests -count=1 -v -timeout 30m -p 1 ./cri ./incidents`,
+		why: "the same with the newest containerd",
+	},
+	ofTests("first-hour", heavy, 1200, "the first hour with a release, a reporter of 5,000 nodes, the upgrade from 0.1", "./cluster").with("-run=TestFirstHour|TestReporterWithManyNodes|TestUpgradeFromFirstVersion").
+		needs("first-hour").having(release).in("release"),
+	ofTests("linux-6.1", heavy, 900, "all that is for Linux 6.1, in an emulated machine", "./vm").needs("vm").having("DUPIP_TEST_KERNEL=6.1").in("release"),
+	ofTests("linux-6.12", heavy, 900, "all that is for Linux 6.12", "./vm").needs("vm").having("DUPIP_TEST_KERNEL=6.12").in("release"),
+	ofTests("linux-newest", heavy, 900, "the same under the newest kernel that Debian has", "./vm").needs("vm").having("DUPIP_TEST_KERNEL=newest").in("release"),
+	{name: "soaks", lane: timed, budget: 1300, script: "make soak soak-audit", sets: []string{"release"}, why: "a random life of pods, and of their books, for ten minutes each"},
+}
+
+// ofTests is a part with packages of the tests' module, ofProduct one with packages of the product.
+func ofTests(name string, l lane, budget int, why string, packages ...string) part {
+	return part{name: name, lane: l, budget: budget, why: why, install: "test", module: "tests", packages: packages}
+}
+
+func ofProduct(name string, budget int, why string, packages ...string) part {
+	return part{name: name, lane: spare, budget: budget, why: why, install: "test", module: ".", packages: packages}
+}
+
+func (p part) with(flags ...string) part   { p.flags = append(p.flags, flags...); return p }
+func (p part) having(env ...string) part   { p.env = append(p.env, env...); return p }
+func (p part) behind(names ...string) part { p.after = names; return p }
+func (p part) in(sets ...string) part      { p.sets = sets; return p }
+func (p part) needs(targets string) part   { p.install += " " + targets; return p }
+func (p part) patiently() part             { return p.having(patient) }
+func (p part) raced() part                 { return p.with("-race").having("CGO_ENABLED=1").needs("race") }
+
+// asUser runs a test program as an ordinary user.
+func asUser() string {
+	path, err := filepath.Abs("as-user.sh")
+	if err != nil {
+		panic(err)
+	}
+	return path
+}
+
+// unchanged is a script that fails if a command changes files in a folder.
+func unchanged(command, folder, what string) string {
+	return fmt.Sprintf(`%s
+changed=$(git status --porcelain -- %s)
+[ -z "$changed" ] || { git --no-pager diff --stat -- %[2]s; echo "%[3]s: run %[1]s and commit" >&2; echo "$changed" >&2; exit 1; }`, command, folder, what)
+}
+
+// sets are the names of sets of parts. Each lane of CI is one.
+func sets() []string {
+	return []string{"ci", "quick", "release", string(timed), string(heavy), string(spare)}
+}
+
+func (p part) isIn(set string) bool {
+	inCI := p.sets == nil || slices.Contains(p.sets, "ci")
+	return set == "ci" && inCI || set == string(p.lane) && inCI || slices.Contains(p.sets, set)
+}
+
+// choose returns the parts of a set, or those with these names.
+func choose(set, only string) (chosen []part, err error) {
+	if only == "" {
+		if !slices.Contains(sets(), set) {
+			return nil, fmt.Errorf("-set %s: it must be one of %s", set, strings.Join(sets(), ", "))
+		}
+		for _, p := range parts {
+			if p.isIn(set) {
+				chosen = append(chosen, p)
+			}
+		}
+		return chosen, nil
+	}
+	for name := range strings.SplitSeq(only, ",") {
+		i := slices.IndexFunc(parts, func(p part) bool { return p.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no part %q: see tests/ci/parts.go", name)
+		}
+		chosen = append(chosen, parts[i])
+	}
+	return chosen, nil
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// runner runs parts, those of each lane in their order.
+type runner struct {
+	out   io.Writer
+	began time.Time
+	busy  *history
+
+	mu      sync.Mutex
+	changed *sync.Cond // of what follows
+	waiting []part
+	ended   map[string]bool // of those that have begun
+	results []*result
+}
+
+func newRunner(chosen []part, out io.Writer) *runner {
+	r := &runner{out: out, waiting: slices.Clone(chosen), ended: make(map[string]bool), busy: new(history)}
+	r.changed = sync.NewCond(&r.mu)
+	return r
+}
+
+// run runs all parts and returns what became of them.
+func (r *runner) run(ctx context.Context) *report {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	r.began = time.Now()
+	before, _ := lab.BusyNow()
+	go r.busy.watch(ctx)
+	var all sync.WaitGroup
+	for l, n := range workers {
+		for range n {
+			all.Go(func() { r.work(ctx, l) })
+		}
+	}
+	all.Wait()
+	after, _ := lab.BusyNow()
+	return &report{Parts: r.results, Seconds: time.Since(r.began).Seconds(), CPU: (after.CPU - before.CPU).Seconds()}
+}
+
+// work runs the parts of a lane, one after the other.
+func (r *runner) work(ctx context.Context, l lane) {
+	for {
+		p, ok := r.next(l)
+		if !ok {
+			return
+		}
+		res := r.play(ctx, p)
+		r.mu.Lock()
+		r.ended[p.name] = true
+		r.results = append(r.results, res)
+		res.print(r.out)
+		r.changed.Broadcast()
+		r.mu.Unlock()
+	}
+}
+
+// next waits for the next part of a lane that can begin. It returns false if there is none any more.
+func (r *runner) next(l lane) (part, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		left := false
+		for i, p := range r.waiting {
+			if p.lane != l {
+				continue
+			}
+			left = true
+			if !slices.ContainsFunc(p.after, r.pending) {
+				r.waiting = slices.Delete(r.waiting, i, i+1)
+				r.ended[p.name] = false
+				return p, true
+			}
+		}
+		if !left {
+			return part{}, false
+		}
+		r.changed.Wait()
+	}
+}
+
+// pending returns whether a part waits or runs. One that was not chosen does not.
+func (r *runner) pending(name string) bool {
+	ended, began := r.ended[name]
+	return began && !ended || slices.ContainsFunc(r.waiting, func(p part) bool { return p.name == name })
+}
+
+// play runs a part.
+func (r *runner) play(ctx context.Context, p part) *result {
+	res := &result{Name: p.name, Budget: p.budget, Why: p.why}
+	began := time.Now()
+	cmd := p.command(ctx)
+	// A session has a scheduling group of its own, so that what it leaves to others does not depend on how many they are
+	// (sched(7), autogroup).
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: p.lane == spare, Setpgid: p.lane != spare}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) }
+	cmd.WaitDelay = time.Minute
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	err := cmd.Start()
+	if err == nil {
+		if p.lane == spare {
+			yield(cmd.Process.Pid)
+		}
+		err = cmd.Wait()
+		if u, ok := cmd.ProcessState.SysUsage().(*unix.Rusage); ok {
+			res.CPU = time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+		}
+	}
+	if err != nil {
+		res.Err = err.Error()
+	}
+	res.began, res.Seconds = began.Sub(r.began), time.Since(began).Seconds()
+	if p.script != "" {
+		res.log = log.String()
+	} else {
+		res.read(log.Bytes(), r.busy)
+	}
+	return res
+}
+
+// yield leaves the processors to others. That it cannot is no failure.
+func yield(pid int) {
+	_ = unix.Setpriority(unix.PRIO_PROCESS, pid, 19)
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", pid), []byte("19"), 0)
+}
+
+// command is what runs a part. The working directory is that of the tests' module.
+func (p part) command(ctx context.Context) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "bash", "-euc", p.script)
+	if p.script == "" {
+		cmd = exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-json", "-count=1", "-timeout=30m"}, p.flags, p.packages)...)
+	}
+	cmd.Dir = filepath.Join("..", p.module)
+	cmd.Env = append(os.Environ(), slices.Concat([]string{"DUPIP_TEST_SLOW=1"}, p.env)...)
+	return cmd
+}
+
+// history is how busy the machine was, second by second.
+type history struct {
+	mu  sync.Mutex
+	all []lab.Busy
+}
+
+func (h *history) watch(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		if b, err := lab.BusyNow(); err == nil {
+			h.mu.Lock()
+			h.all = append(h.all, b)
+			h.mu.Unlock()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// during says how busy the machine was from one time to another.
+func (h *history) during(from, to time.Time) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var first, last lab.Busy
+	for _, b := range h.all {
+		if !b.At.After(from) || first.At.IsZero() {
+			first = b
+		}
+		last = b
+		if b.At.After(to) {
+			break
+		}
+	}
+	return last.Since(first)
+}
