@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // more is a program that is loaded when it is needed first, beside the first one and with its maps: few nodes have such
@@ -19,14 +20,9 @@ func (o *Observer) loadMore(name string) (*ebpf.Collection, error) {
 	if done, ok := o.more[name]; ok {
 		return done.Collection, done.err
 	}
-	spec, err := loadObserver()
+	spec, err := specOf(name)
 	if err != nil {
-		return nil, fmt.Errorf("read the bpf objects: %w", err)
-	}
-	for other := range spec.Programs {
-		if other != name {
-			delete(spec.Programs, other)
-		}
+		return nil, err
 	}
 	for name, shared := range o.collection.Maps {
 		spec.Maps[name].MaxEntries = shared.MaxEntries()
@@ -43,6 +39,22 @@ func (o *Observer) loadMore(name string) (*ebpf.Collection, error) {
 		o.more[name] = more{collection, err}
 	}
 	return collection, err
+}
+
+// specOf is what is loaded for one of the programs.
+func specOf(name string) (*ebpf.CollectionSpec, error) {
+	spec, err := loadObserver()
+	if err != nil {
+		return nil, fmt.Errorf("read the bpf objects: %w", err)
+	}
+	for other, program := range spec.Programs {
+		if other != name {
+			delete(spec.Programs, other)
+		}
+		// The processors that dupip is built for read at any address. User-mode Linux, which runs on them, does not know that.
+		program.Flags |= unix.BPF_F_ANY_ALIGNMENT
+	}
+	return spec, nil
 }
 
 // withoutInside leaves out the maps that only the program for devices inside another netns has.

@@ -67,18 +67,13 @@ func Load(opts Options) (*Observer, error) {
 		return nil, err
 	}
 
-	spec, err := loadObserver()
-	if err != nil {
-		return nil, fmt.Errorf("read the bpf objects: %w", err)
-	}
 	name := "dupip_observer"
 	if mode == XDP {
 		name = "dupip_xdp"
 	}
-	for other := range spec.Programs {
-		if other != name {
-			delete(spec.Programs, other) // see loadMore
-		}
+	spec, err := specOf(name)
+	if err != nil {
+		return nil, err
 	}
 	withoutInside(spec)
 	if err := opts.apply(spec); err != nil {

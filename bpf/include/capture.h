@@ -85,8 +85,10 @@ static __always_inline __u32 captured_size(const struct finding *finding, __u32 
 	return size < most ? size : most;
 }
 
-/* This and capture_xdp are not static, like record_data. */
-__noinline int capture_skb(struct __sk_buff *skb, struct finding *finding)
+/* This and capture_xdp are static, unlike record_data: before Linux 6.8 the verifier knows a
+ * context in an argument of another function only by the types of the kernel, which not every
+ * kernel has. */
+static __noinline int capture_skb(struct __sk_buff *skb, struct finding *finding)
 {
 	struct frame *frame;
 	__u32 size;
@@ -109,7 +111,7 @@ __noinline int capture_skb(struct __sk_buff *skb, struct finding *finding)
 	return 0;
 }
 
-__noinline int capture_xdp(struct xdp_md *ctx, struct finding *finding)
+static __noinline int capture_xdp(struct xdp_md *ctx, struct finding *finding)
 {
 	__u8 *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;

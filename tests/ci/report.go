@@ -80,6 +80,9 @@ func (res *result) read(log []byte, busy *history) {
 		t.to = e.Time
 		switch e.Action {
 		case "output":
+			if strings.HasPrefix(e.Output, "=== ") {
+				continue // RUN, PAUSE, CONT
+			}
 			t.output = append(t.output, e.Output...)
 		case "pass", "fail", "skip":
 			t.Action, t.Seconds = e.Action, e.Elapsed

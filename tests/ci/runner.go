@@ -106,18 +106,16 @@ func (r *runner) play(ctx context.Context, p part) *result {
 	res := &result{Name: p.name, Budget: p.budget, Why: p.why}
 	began := time.Now()
 	cmd := p.command(ctx)
-	// A session has a scheduling group of its own, so that what it leaves to others does not depend on how many they are
-	// (sched(7), autogroup).
-	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: p.lane == spare, Setpgid: p.lane != spare}
+	// A session is a scheduling group, whose share does not depend on how many threads it has (sched(7), autogroup).
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) }
 	cmd.WaitDelay = time.Minute
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	err := cmd.Start()
 	if err == nil {
-		if p.lane == spare {
-			yield(cmd.Process.Pid)
-		}
+		// Where there is no such group, the processes' own level counts.
+		_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", cmd.Process.Pid), []byte(niceness[p.lane]), 0)
 		err = cmd.Wait()
 		if u, ok := cmd.ProcessState.SysUsage().(*unix.Rusage); ok {
 			res.CPU = time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
@@ -135,18 +133,13 @@ func (r *runner) play(ctx context.Context, p part) *result {
 	return res
 }
 
-// yield leaves the processors to others. That it cannot is no failure.
-func yield(pid int) {
-	_ = unix.Setpriority(unix.PRIO_PROCESS, pid, 19)
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", pid), []byte("19"), 0)
-}
-
 // command is what runs a part. The working directory is that of the tests' module.
 func (p part) command(ctx context.Context) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "bash", "-euc", p.script)
+	args := []string{"bash", "-euc", p.script}
 	if p.script == "" {
-		cmd = exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-json", "-count=1", "-timeout=30m"}, p.flags, p.packages)...)
+		args = slices.Concat([]string{"go", "test", "-json", "-count=1", "-timeout=30m"}, p.flags, p.packages)
 	}
+	cmd := exec.CommandContext(ctx, "nice", slices.Concat([]string{"-n", niceness[p.lane]}, args)...)
 	cmd.Dir = filepath.Join("..", p.module)
 	cmd.Env = append(os.Environ(), slices.Concat([]string{"DUPIP_TEST_SLOW=1"}, p.env)...)
 	return cmd

@@ -101,6 +101,9 @@ func (k *kernel) inOrder(names []string) ([]string, error) {
 		if !ok {
 			return fmt.Errorf("the kernel package has no module %s, wanted by %s", name, by)
 		}
+		if file == "" {
+			return nil
+		}
 		dependencies, err := dependsOn(file)
 		if err != nil {
 			return fmt.Errorf("read the dependencies of module %s: %w", name, err)

@@ -24,7 +24,9 @@ const kernelVariable = "DUPIP_VM_KERNEL"
 type kernel struct {
 	image   string            // the file to boot
 	series  string            // such as 6.1
-	modules map[string]string // files by name of the module
+	modules map[string]string // files by name of the module; empty for one that is a part of the image
+	// userMode: it is a program.
+	userMode bool
 }
 
 // findKernel takes Debian's kernel of the day out of the cache, or downloads it.
@@ -67,7 +69,7 @@ func kernelOf(l apt.Lists, name, folder string, logf func(string, ...any)) (*ker
 		return nil, err
 	}
 	// One kernel of a name is kept; what an interrupted download left goes, too.
-	old, err := filepath.Glob(filepath.Join(folder, "linux-*"))
+	old, err := filepath.Glob(filepath.Join(folder, "*linux*"))
 	if err != nil {
 		return nil, err
 	}
@@ -89,11 +91,13 @@ func kernelOf(l apt.Lists, name, folder string, logf func(string, ...any)) (*ker
 	return openKernel(dir)
 }
 
-// kernelSources are where Debian 12 finds the kernels that are booted: by a metapackage, of another suite than its own if that is named.
+// kernelSources are where Debian 12 finds the kernels that are booted: by a metapackage, or the one that has the program, of another
+// suite than its own if that is named.
 var kernelSources = map[string]struct{ metapackage, suite string }{
-	"6.1":    {"linux-image-amd64", ""},
-	"6.12":   {"linux-image-6.12-amd64", ""},
-	"newest": {"linux-image-amd64", "sid"},
+	inUserMode: {"user-mode-linux", ""},
+	"6.1":      {"linux-image-amd64", ""},
+	"6.12":     {"linux-image-6.12-amd64", ""},
+	"newest":   {"linux-image-amd64", "sid"},
 }
 
 // kernelDependency is how Debian's metapackages name the kernel of the day, and its packages each other: since Debian 14 the image
@@ -103,6 +107,10 @@ var kernelDependency = regexp.MustCompile(`\b(linux-(image|binary|modules)-(\d+\
 // newestKernel returns the packages of the kernel that the lists have of a name, each with its version as apt takes it.
 func newestKernel(l apt.Lists, name string) (packages []string, err error) {
 	meta := kernelSources[name].metapackage
+	if name == inUserMode {
+		version, err := l.Field(meta, "Version")
+		return []string{meta + "=" + version}, err
+	}
 	found, err := l.Field(meta, "Depends")
 	if err != nil {
 		return nil, fmt.Errorf("%w (set %s to an unpacked kernel package where there is no apt)", err, kernelVariable)
@@ -147,15 +155,22 @@ func download(l apt.Lists, dir string, packages []string) error {
 	return nil
 }
 
+const (
+	// program is a kernel in user mode.
+	program = "linux.uml"
+	// builtIn is the list of the modules that are a part of the image.
+	builtIn = "modules.builtin"
+)
+
 // deviceFolders have the modules of devices without hardware.
 var deviceFolders = []string{"net", "vxlan", "ipvlan", "bonding"}
 
 // wanted are the files taken from a package: the image, and the modules of the network code, of devices without hardware, and of
-// the checksum that some of them need. All modules together are ten times as much.
+// the checksums that some of them need. All modules together are ten times as much.
 func wanted(file string) bool {
-	return strings.HasPrefix(path.Base(file), "vmlinuz") ||
+	return strings.HasPrefix(path.Base(file), "vmlinuz") || slices.Contains([]string{program, builtIn}, path.Base(file)) ||
 		(strings.HasSuffix(file, ".ko") || strings.HasSuffix(file, ".ko.xz")) &&
-			(strings.Contains(file, "/kernel/net/") || slices.Contains(deviceFolders, path.Base(path.Dir(file))) || strings.Contains(file, "crc32c"))
+			(strings.Contains(file, "/kernel/net/") || slices.Contains(deviceFolders, path.Base(path.Dir(file))) || strings.Contains(path.Base(file), "crc"))
 }
 
 func unpack(dir, deb string) error {
@@ -208,29 +223,48 @@ func untar(root *os.Root, archive *tar.Reader) error {
 
 // has reports whether the modules were unpacked: an older version of these tests may have taken fewer.
 func (k *kernel) has(modules []string) bool {
-	return !slices.ContainsFunc(modules, func(name string) bool { return k.modules[name] == "" })
+	return !slices.ContainsFunc(modules, func(name string) bool { _, ok := k.modules[name]; return !ok })
+}
+
+// moduleName is the name of the module in a file. File names have dashes where dependencies have underscores.
+func moduleName(file string) (string, bool) {
+	name, ok := strings.CutSuffix(strings.TrimSuffix(filepath.Base(file), ".xz"), ".ko")
+	return strings.ReplaceAll(name, "-", "_"), ok
 }
 
 // imageName is the folder or the file that is named after the kernel's version.
-var imageName = regexp.MustCompile(`(?:/boot/vmlinuz-|/lib/modules/)(\d+\.\d+)\.`)
+var imageName = regexp.MustCompile(`(?:/boot/vmlinuz-|/lib/modules/|/lib/uml/modules/)(\d+\.\d+)\.`)
 
 // openKernel finds the image and the modules in unpacked packages.
 func openKernel(dir string) (*kernel, error) {
 	k := &kernel{modules: map[string]string{}}
 	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
-		if module, ok := strings.CutSuffix(strings.TrimSuffix(filepath.Base(path), ".xz"), ".ko"); ok {
-			// File names have dashes where dependencies have underscores.
-			k.modules[strings.ReplaceAll(module, "-", "_")] = path
+		base := filepath.Base(path)
+		if name, ok := moduleName(path); ok {
+			k.modules[name] = path
 		}
-		if strings.HasPrefix(filepath.Base(path), "vmlinuz") {
-			if version := imageName.FindStringSubmatch(path); version != nil {
-				k.image, k.series = path, version[1]
+		if version := imageName.FindStringSubmatch(path); version != nil && (strings.HasPrefix(base, "vmlinuz") || base == builtIn) {
+			k.series = version[1]
+		}
+		switch {
+		case err != nil:
+			return err
+		case strings.HasPrefix(base, "vmlinuz"), base == program:
+			k.image, k.userMode = path, base == program
+			return os.Chmod(path, 0o755)
+		case base == builtIn:
+			list, err := os.ReadFile(path)
+			for file := range strings.FieldsSeq(string(list)) {
+				if name, ok := moduleName(file); ok {
+					k.modules[name] = ""
+				}
 			}
+			return err
 		}
-		return err
+		return nil
 	})
 	if err == nil && k.image == "" {
-		err = fmt.Errorf("%s has neither boot/vmlinuz-VERSION nor lib/modules/VERSION/vmlinuz", dir)
+		err = fmt.Errorf("%s has neither boot/vmlinuz-VERSION nor lib/modules/VERSION/vmlinuz nor bin/%s", dir, program)
 	}
 	return k, err
 }

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -52,17 +54,43 @@ func (m *machine) path(line int) string {
 }
 
 // run boots and waits until the machine powers off.
-func (m *machine) run(ctx context.Context, image, initramfs string) error {
+func (m *machine) run(ctx context.Context, k *kernel, initramfs string) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	// Emulated, so that it runs inside virtual machines that pass no KVM on, and is the
-	// same everywhere. A panic reboots, which ends it; an oops panics. The watchdog, and
-	// RCU, would take a busy host for a stuck processor.
+	cmd, done, err := m.emulated(ctx, k.image, initramfs), func() {}, error(nil)
+	if k.userMode {
+		cmd, done, err = m.inUserMode(ctx, k.image, initramfs)
+	}
+	if err != nil {
+		return err
+	}
+	defer done()
+	// All of its processes end with it.
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	out, err := cmd.CombinedOutput()
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return errors.New("there is no qemu-system-x86_64: tests/install.sh vm installs it")
+	case ctx.Err() != nil:
+		return fmt.Errorf("the machine was still running after %v", deadline)
+	case err != nil:
+		return fmt.Errorf("run the machine: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// Whatever goes wrong ends the machine: a panic reboots, and an oops panics.
+const onPanic = "panic=-1 oops=panic"
+
+// emulated is a machine that qemu emulates, so that it runs inside virtual machines that pass no KVM on, and is the same everywhere. The
+// watchdog, and RCU, would take a busy host for a stuck processor.
+func (m *machine) emulated(ctx context.Context, image, initramfs string) *exec.Cmd {
 	args := []string{
 		"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1024",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", image, "-initrd", initramfs,
-		"-append", "console=ttyS0 panic=-1 oops=panic nokaslr mitigations=off tsc=reliable nowatchdog rcupdate.rcu_cpu_stall_suppress=1 8250.nr_uarts=8",
+		"-append", "console=ttyS0 " + onPanic + " nokaslr mitigations=off tsc=reliable nowatchdog rcupdate.rcu_cpu_stall_suppress=1 8250.nr_uarts=8",
 	}
 	for line := range m.lines {
 		if line < onBoard {
@@ -72,16 +100,36 @@ func (m *machine) run(ctx context.Context, image, initramfs string) error {
 		id := fmt.Sprint("line", line)
 		args = append(args, "-chardev", "file,id="+id+",path="+m.path(line), "-device", "pci-serial,chardev="+id)
 	}
-	out, err := exec.CommandContext(ctx, "qemu-system-x86_64", args...).CombinedOutput()
-	switch {
-	case errors.Is(err, exec.ErrNotFound):
-		return errors.New("there is no qemu-system-x86_64: tests/install.sh vm installs it")
-	case ctx.Err() != nil:
-		return fmt.Errorf("the machine was still running after %v", deadline)
-	case err != nil:
-		return fmt.Errorf("run qemu: %w\n%s", err, out)
+	return exec.CommandContext(ctx, "qemu-system-x86_64", args...)
+}
+
+// inUserMode is a kernel that runs as a program, with one processor
+// (Documentation/virt/uml/user_mode_linux_howto_v2.rst). done closes what it writes to.
+func (m *machine) inUserMode(ctx context.Context, image, initramfs string) (cmd *exec.Cmd, done func(), err error) {
+	cmd = exec.CommandContext(ctx, image, "mem=1024M", "initrd="+initramfs, "rdinit=/init", "uml_dir="+m.dir)
+	cmd.Args = append(cmd.Args, strings.Fields(onPanic)...)
+	cmd.Args = append(cmd.Args, "con=null", "ssl=null")
+	done = func() {
+		for _, file := range cmd.ExtraFiles {
+			_ = file.Close()
+		}
 	}
-	return nil
+	for line := range m.lines {
+		file, err := os.Create(m.path(line))
+		if err != nil {
+			done()
+			return nil, nil, err
+		}
+		name := fmt.Sprint("ssl", line)
+		if line == 0 {
+			name = "con0" // the kernel's
+		}
+		cmd.Args = append(cmd.Args, fmt.Sprintf("%s=null,fd:%d", name, 3+len(cmd.ExtraFiles)))
+		cmd.ExtraFiles = append(cmd.ExtraFiles, file)
+	}
+	// Its memory is a file.
+	cmd.Env = append(os.Environ(), "TMPDIR=/dev/shm")
+	return cmd, done, nil
 }
 
 // problems are the lines in which a kernel reports a problem.
