@@ -293,7 +293,11 @@ func (c *churn) split(apart bool) {
 // Whatever happened: when all has settled, each lease is acknowledged by its keepers, and of each two holders that are
 // there each node knows the other one.
 func TestChurn(t *testing.T) {
-	for seed := range uint64(3) {
+	seeds := uint64(3)
+	if testing.Short() {
+		seeds = 1 // with the race detector, each takes ten times as long
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := &churn{fakeNet: newFakeNet(t), t: t, rng: rand.New(rand.NewPCG(seed, 1)), nodes: make([]*fakeNode, 10)}

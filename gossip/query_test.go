@@ -119,6 +119,9 @@ func TestQuery(t *testing.T) {
 
 // Members that do not answer delay nobody, and are named at the end of the time; the others' documents come at once.
 func TestSilentMembers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("800 members take a minute with the race detector")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet(t)
 		nodes := f.startMany(800)
@@ -270,6 +273,9 @@ func TestServe(t *testing.T) {
 
 // What is more than one query may hold is counted as omitted.
 func TestQueryTooMuch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("half a million bindings take a minute with the race detector")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet(t)
 		nodes := f.startMany(25)

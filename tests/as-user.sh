@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the test program that go test -exec gives as nobody, an ordinary user without root's rights and files: make test-user.
+# Runs the test program that go test -exec gives as nobody, an ordinary user without root's rights and files: make test PARTS=user.
 # Root's folders may be closed to nobody, so the program, the checkout, Go and its modules are mounted where this process alone
 # sees them. Nothing has to be removed.
 set -eu

@@ -198,6 +198,9 @@ func TestLongPartition(t *testing.T) {
 		{"for an hour", time.Hour, func(number int) int { return 1 + 3*((number-1)/3) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			if testing.Short() && test.lasts > time.Hour/2 {
+				t.Skip("an hour takes a minute with the race detector")
+			}
 			inAir(t, func(t *testing.T, a *air) {
 				var nodes []*node
 				for i := 1; i <= 6; i++ {

@@ -299,6 +299,9 @@ func TestClusterOfFive(t *testing.T) {
 
 // No news is lost because a datagram is too full.
 func TestFullDatagrams(t *testing.T) {
+	if testing.Short() {
+		t.Skip("60 members take a minute with the race detector")
+	}
 	inAir(t, func(t *testing.T, a *air) {
 		var nodes []*node
 		for i := range 60 {

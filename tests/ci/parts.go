@@ -20,7 +20,7 @@ const (
 )
 
 // workers is how many parts of a lane run at once.
-var workers = map[lane]int{timed: 1, heavy: 1, spare: 2}
+var workers = map[lane]int{timed: 2, heavy: 1, spare: 2}
 
 // niceness is what the lanes leave to each other (nice(1)).
 var niceness = map[lane]string{timed: "0", heavy: "5", spare: "19"}
@@ -56,15 +56,19 @@ const (
 
 // parts are in the order in which those of a lane begin.
 var parts = []part{
-	ofTests("alerting", timed, 60, "a real Prometheus and Alertmanager get all metrics, and the alerts arrive", "./alerting"),
 	ofTests("e2e", timed, 240, "real agents with real pods: what users see, hostile pods, restarts", "./e2e").with("-parallel=4"),
-	ofTests("faults", timed, 120, "eight nodes and a bad network; floods and forged gossip", "./faults").with("-parallel=4"),
 	ofTests("scenarios", timed, 240, "all labelled situations: what must and what must not raise an alarm", "./scenarios"),
+	ofTests("faults", timed, 120, "eight nodes and a bad network; floods and forged gossip", "./faults").with("-parallel=4"),
+	ofTests("alerting", timed, 60, "a real Prometheus and Alertmanager get all metrics, and the alerts arrive", "./alerting"),
 	ofTests("soak", timed, 30, "the soaks' plans, the kernel's truth and the judge", "./soak/judge", "./soak/plan", "./soak/truth"),
 	ofTests("scale", timed, 30, "the network of the clusters in virtual time, and a small cluster", "./scale/..."),
 
 	{
-		name: "kubernetes", lane: spare, budget: 10, module: "tests", packages: []string{"./cluster"}, flags: []string{"-run=TestVersion"},
+		name: "build", lane: heavy, budget: 30, script: "go build ./... && go build -C tests ./...",
+		why: "compiles once what all others would compile at the same time",
+	},
+	{
+		name: "kubernetes", lane: heavy, budget: 10, module: "tests", packages: []string{"./cluster"}, flags: []string{"-run=TestVersion"},
 		why: "builds the programs of a Kubernetes cluster",
 	},
 	ofTests("vm", heavy, 400, "what Linux 6.1 and 6.12 do otherwise, in emulated machines", "./vm").needs("vm"),
@@ -80,7 +84,7 @@ var parts = []part{
 	},
 	{
 		name: "manifests", lane: spare, budget: 10, script: unchanged("make manifests schema", "deploy", "the manifests are not those of the chart"),
-		why: "the committed manifests and the schema are those of chart and types",
+		why: "the committed manifests and the schema are those of chart and types", after: []string{"kubernetes"}, // Helm is made of the same
 	},
 	{
 		name: "vulncheck", lane: spare, budget: 30, script: "make vulncheck",
@@ -89,8 +93,8 @@ var parts = []part{
 	ofProduct("packages", 300, "each package but gossip's, with the race detector", "./agent/...", "./bpf/...", "./cmd/...", "./deploy/...", "./detector/...", "./internal/...").raced(),
 	// With the race detector, two threads that run timers of one testing/synctest bubble crash Go 1.26 (runtime/time.go,
 	// bubble.timers.raceCtx). Many members in one bubble do that every hundredth time.
-	ofProduct("gossip", 300, "gossip's packages, with the race detector, by one thread", "./gossip/...").raced().with("-cpu=1"),
-	ofTests("deploy", spare, 120, "chart, manifests and alert rules, by real Helm and promtool", "./deploy").patiently(),
+	ofProduct("gossip", 300, "gossip's packages, with the race detector, by one thread; the part user plays the largest clusters", "./gossip/...").raced().with("-cpu=1", "-short"),
+	ofTests("deploy", spare, 120, "chart, manifests and alert rules, by real Helm and promtool", "./deploy").behind("kubernetes").patiently(),
 	ofTests("lab", spare, 120, "the network that all others are played in", "./lab").patiently(),
 	ofTests("incidents", spare, 400, "five public incident reports on a real containerd, runc and CNI plugins", "./incidents").patiently(),
 	ofTests("cri", spare, 60, "the real containerd that others are played on", "./cri/...").patiently(),
@@ -98,7 +102,7 @@ var parts = []part{
 	ofTests("image", spare, 120, "the image: its files, its digest, that it runs", "./image").patiently(),
 	ofTests("ui", spare, 60, "the page in Chromium", "./ui").patiently().needs("ui"),
 	ofTests("others", spare, 60, "the files of a release, licences, the parser against gopacket, the schema, the harness",
-		"./apt/...", "./bench", "./ci", "./cosign/...", "./demo", "./docker", "./helm/...", "./othertools/...", "./parser/...", "./pods/...", "./release/...", "./schema/...", "./soak", "./soak/audit", "./supply/...").patiently(),
+		"./apt/...", "./bench", "./ci", "./cosign/...", "./demo", "./docker", "./helm/...", "./othertools/...", "./parser/...", "./pods/...", "./release/...", "./schema/...", "./soak", "./soak/audit", "./supply/...").behind("kubernetes").patiently(),
 	ofProduct("user", 120, "as an ordinary user: no test may need root without saying so", "./...").with("-exec=" + asUser()),
 
 	ofProduct("plain", 120, "each package, without the race detector", "./...").in("quick"),
@@ -124,16 +128,16 @@ DUPIP_TEST_PATIENCE=3 PATH="$newest/usr/bin:$PATH" go test -C tests -count=1 -v 
 
 // ofTests is a part with packages of the tests' module, ofProduct one with packages of the product.
 func ofTests(name string, l lane, budget int, why string, packages ...string) part {
-	return part{name: name, lane: l, budget: budget, why: why, install: "test", module: "tests", packages: packages}
+	return part{name: name, lane: l, budget: budget, why: why, after: []string{"build"}, install: "test", module: "tests", packages: packages}
 }
 
 func ofProduct(name string, budget int, why string, packages ...string) part {
-	return part{name: name, lane: spare, budget: budget, why: why, install: "test", module: ".", packages: packages}
+	return part{name: name, lane: spare, budget: budget, why: why, after: []string{"build"}, install: "test", module: ".", packages: packages}
 }
 
 func (p part) with(flags ...string) part   { p.flags = append(p.flags, flags...); return p }
 func (p part) having(env ...string) part   { p.env = append(p.env, env...); return p }
-func (p part) behind(names ...string) part { p.after = names; return p }
+func (p part) behind(names ...string) part { p.after = append(p.after, names...); return p }
 func (p part) in(sets ...string) part      { p.sets = sets; return p }
 func (p part) needs(targets string) part   { p.install += " " + targets; return p }
 func (p part) patiently() part             { return p.having(patient) }

@@ -107,7 +107,7 @@ func (res *result) print(out io.Writer) {
 	if res.Err != "" {
 		verdict = "FAILED: " + res.Err
 	}
-	fmt.Fprintf(out, "== %s, %.0f to %.0f s: %s\n%s\n", res.Name, res.began.Seconds(), res.began.Seconds()+res.Seconds, verdict, strings.TrimSpace(res.log))
+	fmt.Fprintf(out, "== %s, %.0f to %.0f s, %.0f s of CPU: %s\n%s\n", res.Name, res.began.Seconds(), res.began.Seconds()+res.Seconds, res.CPU, verdict, strings.TrimSpace(res.log))
 }
 
 // add adds a later run.

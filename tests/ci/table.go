@@ -10,6 +10,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -111,8 +112,11 @@ func table(warm, cold *report) string {
 // testDocs are the first sentences of the comments of a package's tests, without their names. A package that is not there has none.
 func testDocs(path string) map[string]string {
 	docs := make(map[string]string)
-	folder := filepath.Join("..", strings.TrimPrefix(path, "github.com/dupip/dupip"))
-	files, _ := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	folder, err := exec.Command("go", "list", "-f", "{{.Dir}}", path).Output()
+	if err != nil {
+		return docs
+	}
+	files, _ := filepath.Glob(filepath.Join(strings.TrimSpace(string(folder)), "*_test.go"))
 	for _, name := range files {
 		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {

@@ -21,6 +21,12 @@ type T struct {
 func NewT(t testing.TB) *T {
 	t.Helper()
 	testneeds.Root(t)
+	began, _ := BusyNow()
+	t.Cleanup(func() {
+		if now, err := BusyNow(); err == nil && t.Failed() {
+			t.Log(now.Since(began))
+		}
+	})
 	// Not the context of the test, which ends before the cleanups that print the agents' logs.
 	l, err := New(context.WithoutCancel(t.Context()))
 	if err != nil {

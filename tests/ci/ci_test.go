@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestEveryPackage: each package with tests is in a part of CI, and no test runs twice in one lane.
+func TestEveryPackage(t *testing.T) {
+	for _, module := range []string{".", "tests"} {
+		played := make(map[string][]string)
+		for _, p := range parts {
+			if p.isIn("ci") && p.module == module && p.name != "user" && p.name != "kubernetes" {
+				for _, name := range packagesOf(t, module, p.packages...) {
+					played[name] = append(played[name], p.name)
+				}
+			}
+		}
+		for _, name := range packagesOf(t, module, "./...") {
+			if len(played[name]) != 1 {
+				t.Errorf("%s is in the parts %q, want one", name, played[name])
+			}
+		}
+	}
+}
+
+// packagesOf are the packages of patterns that have tests.
+func packagesOf(t *testing.T, module string, patterns ...string) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}"}, patterns...)...)
+	cmd.Dir = "../../" + module
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list %q: %v\n%s", patterns, err, stderr.Bytes())
+	}
+	return strings.Fields(string(out))
+}
+
+func TestNames(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, p := range parts {
+		if seen[p.name] {
+			t.Errorf("two parts are called %s", p.name)
+		}
+		for _, before := range p.after {
+			if !seen[before] && !hasPart(before) {
+				t.Errorf("%s waits for %s, which is no part", p.name, before)
+			}
+		}
+		if p.budget == 0 || p.why == "" || (p.script == "") == (p.packages == nil) {
+			t.Errorf("%s needs a budget, a reason, and either packages or a script", p.name)
+		}
+		seen[p.name] = true
+	}
+}
+
+func hasPart(name string) bool {
+	_, err := choose("", name)
+	return err == nil
+}
+
+// TestRunner: parts run after those that they wait for, all to their end, and one that fails fails the run.
+func TestRunner(t *testing.T) {
+	var out bytes.Buffer
+	r := newRunner([]part{
+		{name: "late", lane: timed, budget: 9, after: []string{"early", "of another set"}, script: "echo late"},
+		{name: "early", lane: spare, budget: 0, script: "echo early; exit 3"},
+		{name: "other", lane: timed, budget: 9, script: "echo other"},
+	}, &out)
+	all := r.run(t.Context())
+	all.print(&out)
+	text := out.String()
+	for _, want := range []string{"early\n", "late\n", "other\n", "FAILED: exit status 3", "over its budget  FAILED", "0 passed, 0 failed, 0 skipped\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no %q", want)
+		}
+	}
+	if strings.Index(text, "== early") > strings.Index(text, "== late") {
+		t.Error("late did not wait for early")
+	}
+	if got := strings.Join(all.failed(), ","); got != "early" {
+		t.Errorf("failed are %s, want early", got)
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+}
+
+// TestInterrupted: a part that is interrupted ends, with all that it has started.
+func TestInterrupted(t *testing.T) {
+	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	r := newRunner([]part{{name: "endless", lane: timed, script: "sleep 1000 & wait"}}, new(bytes.Buffer))
+	began := time.Now()
+	if all := r.run(ctx); len(all.failed()) != 1 || time.Since(began) > time.Minute {
+		t.Errorf("failed are %q after %v", all.failed(), time.Since(began))
+	}
+}
+
+// TestRead: the output of a test that passed is left out; one that did not end has failed, and says how busy the machine was.
+func TestRead(t *testing.T) {
+	var res result
+	var h history
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	h.watch(ctx)
+	res.read([]byte(`{"Time":"2026-01-01T10:00:00Z","Action":"run","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"=== RUN   TestA\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"noise of A\n"}
+{"Action":"pass","Package":"p","Test":"TestA","Elapsed":1.5}
+{"Action":"run","Package":"p","Test":"TestB"}
+{"Action":"output","Package":"p","Test":"TestB","Output":"panic: boom\n"}
+{"Action":"output","Package":"p","Output":"FAIL\tp\t2s\n"}
+{"Action":"fail","Package":"p","Elapsed":2}
+{"ImportPath":"q [q.test]","Action":"build-output","Output":"q.go:1:1: syntax error\n"}
+not of go test
+`), &h)
+	got := res.log
+	for _, want := range []string{"pass TestA (1.50s)\n", "unfinished TestB (0.00s)\npanic: boom\n", "how busy the machine was", "FAIL\tp\t2s\n", "syntax error", "not of go test\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("there is no %q in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "noise") || strings.Contains(got, "RUN") {
+		t.Errorf("there is noise in\n%s", got)
+	}
+}
+
+// TestTable: a test that takes long has a row, with its comment.
+func TestTable(t *testing.T) {
+	const here = "github.com/dupip/dupip/tests/ci"
+	slow := test{Package: here, Name: "TestTable", Action: "pass", Seconds: 6}
+	warm := &report{Seconds: 10, CPU: 12, Parts: []*result{{Name: "ci", Why: "itself", Seconds: 7.4, CPU: 3, Budget: 9, Tests: []test{slow, {Package: here, Name: "TestRead", Seconds: 4}}}}}
+	slow.Seconds = 60
+	cold := &report{Seconds: 70, CPU: 120, Parts: []*result{{Name: "ci", Seconds: 64, CPU: 30, Tests: []test{slow}}}}
+	got := table(warm, cold)
+	for _, want := range []string{
+		"| `ci` | itself | 9 | 7 | 3 | 64 | 30 |\n", "| all | | | 10 | 12 | 70 | 120 |\n",
+		"| `TestTable` | `ci` | 6 | 60 | a test that takes long has a row, with its comment. |\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("there is no %q in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "TestRead") {
+		t.Errorf("a quick test has a row in\n%s", got)
+	}
+}
