@@ -84,6 +84,9 @@ func TestRunner(t *testing.T) {
 	if strings.Index(text, "== early") > strings.Index(text, "== late") {
 		t.Error("late did not wait for early")
 	}
+	if p := all.Parts[0]; p.CPU <= 0 || p.Seconds <= 0 || all.CPU < p.CPU {
+		t.Errorf("%s took %v s and %v s of CPU, all %v", p.Name, p.Seconds, p.CPU, all.CPU)
+	}
 	if got := strings.Join(all.failed(), ","); got != "early" {
 		t.Errorf("failed are %s, want early", got)
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -58,7 +59,7 @@ func (r *runner) run(ctx context.Context) *report {
 func (r *runner) work(ctx context.Context, l lane) {
 	for {
 		p, ok := r.next(l)
-		if !ok {
+		if !ok || ctx.Err() != nil {
 			return
 		}
 		res := r.play(ctx, p)
@@ -117,7 +118,7 @@ func (r *runner) play(ctx context.Context, p part) *result {
 		// Where there is no such group, the processes' own level counts.
 		_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", cmd.Process.Pid), []byte(niceness[p.lane]), 0)
 		err = cmd.Wait()
-		if u, ok := cmd.ProcessState.SysUsage().(*unix.Rusage); ok {
+		if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 			res.CPU = time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 		}
 	}
