@@ -99,10 +99,14 @@ func TestRunner(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer stop()
-	r := newRunner([]part{{name: "endless", lane: timed, script: "sleep 1000 & wait"}}, new(bytes.Buffer))
-	began := time.Now()
-	if all := r.run(ctx); len(all.failed()) != 1 || time.Since(began) > time.Minute {
-		t.Errorf("failed are %q after %v", all.failed(), time.Since(began))
+	const script = "set -m; sleep 1000.5 & wait"
+	r := newRunner([]part{{name: "endless", lane: timed, script: script}, {name: "next", lane: spare, after: []string{"endless"}, script: "true"}}, new(bytes.Buffer))
+	all := r.run(ctx)
+	if got := strings.Join(all.failed(), ","); got != "endless" || len(all.Parts) != 1 {
+		t.Errorf("%d parts have begun, and failed are %q", len(all.Parts), got)
+	}
+	if left, err := exec.Command("pgrep", "-f", "^sleep 1000.5").Output(); err == nil {
+		t.Errorf("there are still %s", left)
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/tests/lab"
@@ -104,34 +104,66 @@ func (r *runner) pending(name string) bool {
 
 // play runs a part.
 func (r *runner) play(ctx context.Context, p part) *result {
-	res := &result{Name: p.name, Budget: p.budget, Why: p.why}
 	began := time.Now()
+	res := &result{Name: p.name, Budget: p.budget, Why: p.why, began: began.Sub(r.began)}
+	// A file, so that a process which is left behind holds nothing up.
+	log, err := os.CreateTemp("", "dupip-ci-")
+	if err != nil {
+		res.Err = err.Error()
+		return res
+	}
+	defer os.Remove(log.Name())
+	defer log.Close()
+	if err := res.play(ctx, p, log); err != nil {
+		res.Err = err.Error()
+	}
+	res.Seconds = time.Since(began).Seconds()
+	text, err := os.ReadFile(log.Name())
+	if err != nil {
+		text = []byte(err.Error())
+	}
+	if p.script != "" {
+		res.log = string(text)
+	} else {
+		res.read(text, r.busy)
+	}
+	return res
+}
+
+// play runs a part with its output in a file.
+func (res *result) play(ctx context.Context, p part, log *os.File) error {
 	cmd := p.command(ctx)
 	// A session is a scheduling group, whose share does not depend on how many threads it has (sched(7), autogroup).
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) }
 	cmd.WaitDelay = time.Minute
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	err := cmd.Start()
-	if err == nil {
-		// Where there is no such group, the processes' own level counts.
-		_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", cmd.Process.Pid), []byte(niceness[p.lane]), 0)
-		err = cmd.Wait()
-		if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-			res.CPU = time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	// Where there is no such group, the processes' own level counts.
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", cmd.Process.Pid), []byte(niceness[p.lane]), 0)
+	err := cmd.Wait()
+	if ctx.Err() != nil {
+		endSession(cmd.Process.Pid)
+	}
+	if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		res.CPU = time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+	}
+	return err
+}
+
+// endSession ends what is left of a session: some programs start others in process groups of their own.
+func endSession(id int) {
+	all, err := procfs.AllProcs()
+	if err != nil {
+		return
+	}
+	for _, p := range all {
+		if stat, err := p.Stat(); err == nil && stat.Session == id {
+			_ = unix.Kill(p.PID, unix.SIGKILL)
 		}
 	}
-	if err != nil {
-		res.Err = err.Error()
-	}
-	res.began, res.Seconds = began.Sub(r.began), time.Since(began).Seconds()
-	if p.script != "" {
-		res.log = log.String()
-	} else {
-		res.read(log.Bytes(), r.busy)
-	}
-	return res
 }
 
 // command is what runs a part. The working directory is that of the tests' module.
