@@ -65,9 +65,9 @@ func (m *machine) run(ctx context.Context, k *kernel, initramfs string) error {
 		return err
 	}
 	defer done()
-	// All of its processes end with it.
-	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	// Then a kernel that is a program ends its other processes, too.
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
+	cmd.WaitDelay = time.Minute
 	out, err := cmd.CombinedOutput()
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
