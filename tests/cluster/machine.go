@@ -57,7 +57,7 @@ func (m *Machine) Start() error {
 		return err
 	}
 	cmd := exec.Command("sh", "-c", string(script), "init")
-	cmd.Env = append(os.Environ(), "NAME="+m.Name, "DIR="+m.dir, "CGROUP="+m.cgroup(), "BOOT_ID="+m.BootIDFile(), "ADDRESS="+m.Uplink().String(),
+	cmd.Env = append(os.Environ(), seldomGC, "NAME="+m.Name, "DIR="+m.dir, "CGROUP="+m.cgroup(), "BOOT_ID="+m.BootIDFile(), "ADDRESS="+m.Uplink().String(),
 		"IMAGES="+m.cluster.images(), "KUBERNETES="+kubernetes)
 	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC, Unshareflags: unix.CLONE_NEWNS}
 	m.init, err = m.Launch(cmd)
