@@ -35,8 +35,11 @@ type counted struct {
 
 func (c *counted) Close() error { return c.close() }
 
-// The server answers probes and scrapes while 1,000 connections are idle or slow.
+// The server answers probes and scrapes while 1,000 connections are idle or slow, and does not wait until they time out.
 func TestManyConnections(t *testing.T) {
+	before := readTimeout
+	readTimeout = time.Hour
+	t.Cleanup(func() { readTimeout = before })
 	for _, test := range []struct{ name, request string }{
 		{"silent", ""},
 		{"unfinished", "GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: "},
@@ -45,7 +48,6 @@ func TestManyConnections(t *testing.T) {
 			listener := &counting{Listener: listen(t)}
 			address := serveOn(t, listener, New(rich()).Handler(nil, nil))
 			var conns []net.Conn
-			slowest := time.Duration(0)
 			for i := range 1000 {
 				conn := dial(t, address)
 				_, _ = io.WriteString(conn, test.request)
@@ -53,18 +55,12 @@ func TestManyConnections(t *testing.T) {
 				if i%100 != 99 {
 					continue
 				}
-				start := time.Now()
 				if code, body, _ := get(t, address, "/healthz", nil); code != http.StatusOK || body != "ok\n" {
 					t.Errorf("after %d connections: %d %q", i+1, code, body)
 				}
 				if code, _, _ := get(t, address, "/metrics", nil); code != http.StatusOK {
 					t.Errorf("after %d connections: metrics %d", i+1, code)
 				}
-				slowest = max(slowest, time.Since(start))
-			}
-			t.Logf("slowest pair of responses: %s", slowest)
-			if slowest > 4*time.Second {
-				t.Errorf("two responses took %s: they waited until other connections timed out", slowest)
 			}
 			// The server accepts a connection before it closes another.
 			if most := listener.most.Load(); most > maxConnections+1 {

@@ -40,8 +40,11 @@ func Listen(address string) (net.Listener, error) {
 	}
 }
 
-// shutdownGrace is how long Serve waits for open requests when it ends. Tests on a busy machine change it.
-var shutdownGrace = serve.Grace
+// shutdownGrace is how long Serve waits for open requests when it ends, readTimeout how long for a whole request. Tests change them.
+var (
+	shutdownGrace = serve.Grace
+	readTimeout   = 5 * time.Second
+)
 
 // Serve answers on the listener until ctx ends, and closes the listener. When there are too many
 // connections, it closes the one whose state changed longest ago.
@@ -49,8 +52,8 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 	server := &http.Server{
 		Handler:           handler,
 		ConnState:         (&connections{limit: maxConnections}).track,
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       5 * time.Second,
+		ReadHeaderTimeout: readTimeout,
+		ReadTimeout:       readTimeout,
 		WriteTimeout:      sourceTimeout + 10*time.Second,
 		IdleTimeout:       2 * time.Minute, // longer than the pause between two scrapes
 		MaxHeaderBytes:    16 << 10,
