@@ -20,7 +20,7 @@ const (
 )
 
 // workers is how many parts of a lane run at once.
-var workers = map[lane]int{timed: 2, heavy: 1, spare: 2}
+var workers = map[lane]int{timed: 1, heavy: 1, spare: 2}
 
 // niceness is what the lanes leave to each other (nice(1)).
 var niceness = map[lane]string{timed: "0", heavy: "5", spare: "10"}
