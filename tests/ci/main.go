@@ -6,7 +6,7 @@
 //	make quick                    what a developer runs before a commit
 //
 // Its flags are for who works on the tests themselves, from the folder tests: -set timed -busy -times 10 runs all that measures time
-// ten times beside a busy loop; -record FILE and -table WARM,COLD make the table of tests/README.md.
+// ten times beside a busy loop; -table WARM,COLD makes the table of tests/README.md of what two runs have left in bin/ci.json.
 package main
 
 import (
@@ -36,7 +36,7 @@ func run() error {
 	only := flag.String("only", "", "`names` of parts, separated by commas, instead of a set")
 	times := flag.Int("times", 1, "how often each part runs")
 	busy := flag.Bool("busy", false, "keep one processor busy meanwhile")
-	record := flag.String("record", "", "`file` to write the figures to, as JSON")
+	record := flag.String("record", "../bin/ci.json", "`file` to write the figures to, as JSON")
 	tables := flag.String("table", "", "write the table of tests/README.md from two `records`, one with a warm and one with a cold cache, and run nothing")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -63,10 +63,8 @@ func run() error {
 		all.add(r.run(ctx))
 	}
 	all.print(os.Stdout)
-	if *record != "" {
-		if err := all.write(*record); err != nil {
-			return err
-		}
+	if err := all.write(*record); err != nil {
+		return err
 	}
 	if err := context.Cause(ctx); err != nil {
 		return err
