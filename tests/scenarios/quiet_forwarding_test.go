@@ -91,7 +91,7 @@ func nestedEngines(s *Stage) {
 		s.Do(inside.AddBridge("docker0", netip.MustParsePrefix("172.17.0.1/16"), netip.MustParsePrefix("fd00:17::1/64")))
 		// Not translated on its way out, as with a broken or absent NAT rule.
 		c := s.T.Pod(inside, fmt.Sprintf("container%d", i), lab.PodOptions{Bridge: "docker0", Addrs: nested})
-		s.Talk(c, nested...)
+		s.TalkThrough(c, lab.IPs("172.17.0.1", "fd00:17::1")...)
 		s.SeesForwarded(p, nested...)
 	}
 }

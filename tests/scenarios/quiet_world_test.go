@@ -27,8 +27,8 @@ var quietWorld = []Scenario{
 					inside.AddBridge("cni-podman0", netip.MustParsePrefix("10.88.0.1/16")))
 				vm := s.T.Pod(inside, p.ShortName()+"-vm", lab.PodOptions{Bridge: "k6t-eth0", Addrs: guests})
 				container := s.T.Pod(inside, p.ShortName()+"-c", lab.PodOptions{Bridge: "cni-podman0", Addrs: lab.IPs("10.88.0.2")})
-				s.Talk(vm, guests...)
-				s.Talk(container, container.Addrs()...)
+				s.TalkThrough(vm, lab.IPs("10.0.2.1", "fd10:0:2::1")...)
+				s.TalkThrough(container, lab.IPs("10.88.0.1")...)
 				s.SeesForwarded(p, guests...)
 				s.SeesForwarded(p, container.Addrs()...)
 			}

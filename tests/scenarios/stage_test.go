@@ -152,6 +152,14 @@ func (s *Stage) Talk(p *lab.Pod, srcs ...netip.Addr) {
 	}
 }
 
+// TalkThrough is Talk of a pod inside another one, whose bridge was just made: the pod's gateways answer first.
+func (s *Stage) TalkThrough(p *lab.Pod, gateways ...netip.Addr) {
+	for _, gateway := range gateways {
+		s.Do(p.Ping(gateway))
+	}
+	s.Talk(p, p.Addrs()...)
+}
+
 // Sees waits until the agent of the pod's node knows the pod as a holder of each
 // address, not as one that forwards it.
 func (s *Stage) Sees(p *lab.Pod, ips ...netip.Addr) {
