@@ -15,15 +15,16 @@ const (
 	timed lane = "timed"
 	// heavy parts have deadlines of minutes and keep a processor busy.
 	heavy lane = "heavy"
-	// spare parts get the time of the processors that the others leave.
+	// spare parts have none, or need no processor.
 	spare lane = "spare"
 )
 
 // workers is how many parts of a lane run at once.
 var workers = map[lane]int{timed: 1, heavy: 1, spare: 2}
 
-// niceness is what the lanes leave to each other (nice(1)).
-var niceness = map[lane]string{timed: "0", heavy: "5", spare: "10"}
+// niceness is what the lanes leave to each other (nice(1)): with one part that measures time and three others, it has half of both
+// processors if it wants them.
+var niceness = map[lane]string{timed: "0", heavy: "5", spare: "5"}
 
 // part is one of CI. It runs tests or a script.
 type part struct {
