@@ -76,7 +76,7 @@ test: need-root need-go ## (root) all tests, as CI runs them; PARTS=e2e,cluster 
 
 test-vm: need-go ## tests under Linux 6.1, which has no tcx, and 6.12, which has netkit, in emulated machines; KERNEL=6.1, 6.12 or newest all that are for one
 	@tests/install.sh vm
-	@cd tests/vm && DUPIP_TEST_KERNEL=$(KERNEL) $(GO) test -count=1 -timeout 70m $(VERBOSE)
+	@cd tests/vm && DUPIP_TEST_KERNEL=$(KERNEL) $(GO) test -count=1 -timeout 70m
 
 check-release: need-root need-go ## (root) before a release, after CI: what takes longer
 	@$(CI_PROGRAM) -set release
@@ -95,7 +95,7 @@ scenarios: need-root build ## (root) the labelled scenarios as a table; ID=D5 pl
 	@tests/install.sh test
 	@$(GO) test -C tests -c -o ../bin/scenarios.test ./scenarios
 	@# Not by go test, which would have the last word.
-	@cd tests/scenarios && DUPIP_TEST_BIN=../../bin/dupip ../../bin/scenarios.test -test.timeout 15m $(if $(VERBOSE),-test.v) $(if $(ID),-id='$(ID)')
+	@cd tests/scenarios && DUPIP_TEST_BIN=../../bin/dupip ../../bin/scenarios.test -test.timeout 15m $(if $(ID),-id='$(ID)')
 
 compare: need-root build ## (root) other detectors on the packets of the scenarios, in 10 minutes; ID=D5 one
 	@tests/install.sh compare

@@ -85,8 +85,8 @@ static __always_inline __u32 captured_size(const struct finding *finding, __u32 
 	return size < most ? size : most;
 }
 
-/* This and capture_xdp are static, unlike record_data: before Linux 6.8 the verifier knows a
- * context in an argument of another function only by the types of the kernel, which not every
+/* This and capture_xdp are static, unlike record_data: the verifier of Linux 6.1 knows
+ * a context in an argument of another function only by the types of the kernel, which not every
  * kernel has. */
 static __noinline int capture_skb(struct __sk_buff *skb, struct finding *finding)
 {

@@ -73,8 +73,8 @@ const inUserMode = "6.1-um"
 
 // suites are what runs under each kernel.
 var suites = map[string][]suite{
-	// It has one processor, and no types of its own (BTF), which not every kernel has. With an interrupt at each tick only, a map gets
-	// no more memory while it is filled, and a thread that reads gets no time while another one attaches.
+	// It has one processor, and no types of its own (BTF). The tests that are skipped fail there: a map that is filled quickly gets no
+	// memory, and a reader beside one that attaches and detaches reads nothing.
 	inUserMode: {
 		{name: "bpf", pair: "veth", run: ".", skip: "^TestCaptureFullRing$|^TestConcurrent$/^xdp$", atLeast: 50},
 		{name: "tests/scenarios", pair: "veth", run: scenarios("D1|D3|D5|D6|D15|Q4|Q38|D14-vlan|(D38|Q49)-openvswitch"), atLeast: 12},
