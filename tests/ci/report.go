@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -37,9 +38,15 @@ type test struct {
 	Name    string  `json:"name"`
 	Action  string  `json:"action"` // pass, fail, skip or unfinished
 	Seconds float64 `json:"seconds"`
+
+	said []string // why it failed
 }
 
 func (t test) failed() bool { return t.Action == "fail" || t.Action == "unfinished" }
+
+// reason is the beginning of what a test has logged, or of how it crashed: one of these lines says why it failed. Logs of
+// processes, which are long, are indented more.
+var reason = regexp.MustCompile(`(?m)^(?:    \w+\.go:\d+: |panic: ).{1,400}`)
 
 // event is a line of go test -json (go doc test2json).
 type event struct {
@@ -94,7 +101,8 @@ func (res *result) read(log []byte, busy *history) {
 			text.Write(t.output)
 		}
 		if t.failed() {
-			fmt.Fprintf(&text, "    %s: %s\n", t.Name, busy.during(t.from, t.to))
+			t.said = append(reason.FindAllString(string(t.output), 10), "    "+busy.during(t.from, t.to))
+			fmt.Fprintln(&text, t.said[len(t.said)-1])
 		}
 		res.Tests = append(res.Tests, t.test)
 	}
@@ -127,7 +135,7 @@ func (r *report) failed() (names []string) {
 	return names
 }
 
-// print prints what each part took of its budget, the tests that failed, and at last how many tests there were.
+// print prints what each part took of its budget, the tests that failed and why, and at last how many tests there were.
 func (r *report) print(out io.Writer) {
 	fmt.Fprintf(out, "\n%-12s %8s %8s %8s\n", "PART", "SECONDS", "BUDGET", "CPU")
 	for _, p := range r.Parts {
@@ -146,7 +154,7 @@ func (r *report) print(out io.Writer) {
 		for _, t := range p.Tests {
 			count[t.Action]++
 			if t.failed() {
-				fmt.Fprintf(out, "%s: %s %s\n", t.Action, t.Package, t.Name)
+				fmt.Fprintf(out, "%s: %s %s\n%s\n", t.Action, t.Package, t.Name, strings.Join(t.said, "\n"))
 			}
 		}
 	}
