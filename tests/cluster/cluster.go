@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -51,6 +52,8 @@ type Cluster struct {
 	pki               *authority
 	tag               string
 	dir               string
+	url               string       // of the API server
+	client            *http.Client // as an administrator
 	server, scheduler *lab.Process
 	flags             []string // of the API server, in addition
 }
@@ -98,13 +101,13 @@ func (c *Cluster) startControl(kubernetes string) {
 	c.pki, err = newAuthority(pki)
 	c.Do(err)
 	address := c.control.Uplink().String()
-	server := "https://" + address
+	c.url = "https://" + address
 	c.Do(
 		c.pki.issue("server", "kube-apiserver", nil, address, serviceIP.String(), "kubernetes.default.svc"),
 		c.pki.issue("kubelet-client", "kube-apiserver-kubelet-client", []string{"system:masters"}),
-		c.pki.kubeconfig(server, "admin", "admin", "system:masters"),
-		c.pki.kubeconfig(server, "kube-controller-manager", "system:kube-controller-manager"),
-		c.pki.kubeconfig(server, "kube-scheduler", "system:kube-scheduler"),
+		c.pki.kubeconfig(c.url, "admin", "admin", "system:masters"),
+		c.pki.kubeconfig(c.url, "kube-controller-manager", "system:kube-controller-manager"),
+		c.pki.kubeconfig(c.url, "kube-scheduler", "system:kube-scheduler"),
 		os.WriteFile(filepath.Join(c.dir, "Corefile"), fmt.Appendf(nil, `.:53 {
     errors
     kubernetes cluster.local {
@@ -114,6 +117,8 @@ func (c *Cluster) startControl(kubernetes string) {
 `, c.pki.path("admin", "conf")), 0o644),
 		commands(filepath.Join(c.dir, "bin"), map[string]string{"kubectl": kubernetes + " kubectl", "crictl": kubernetes + " crictl"}),
 	)
+	c.client, err = c.pki.client(c.control, "admin")
+	c.Do(err)
 	c.program("etcd", "--data-dir", filepath.Join(c.dir, "etcd"), "--unsafe-no-fsync", "--log-level", "error")
 	c.StartAPIServer()
 	c.program("kube-controller-manager", "--kubeconfig", c.pki.path("kube-controller-manager", "conf"), "--leader-elect=false",
@@ -179,7 +184,7 @@ func (c *Cluster) Add(name string, podCIDR netip.Prefix) *Machine {
 	}
 	m := &Machine{Node: n, Name: name, PodCIDR: podCIDR, cluster: c, dir: filepath.Join(c.dir, name)}
 	c.Do(m.route(netip.PrefixFrom(serviceIP, 32), c.control.Uplink()))
-	c.Do(c.pki.kubeconfig("https://"+c.control.Uplink().String(), name, "system:node:"+name, "system:nodes"))
+	c.Do(c.pki.kubeconfig(c.url, name, "system:node:"+name, "system:nodes"))
 	c.Apply(fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %s}\nspec: {podCIDR: %s, podCIDRs: [%[2]s]}\n", name, m.PodCIDR))
 	c.Machines[name] = m
 	c.Cleanup(func() {

@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -11,10 +12,13 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/dupip/dupip/tests/lab"
 )
 
 // authority signs the certificates of a cluster. Its files are in a folder: ca.crt, and for each certificate a .crt and a .key.
@@ -97,4 +101,18 @@ contexts: [{name: c, context: {cluster: c, user: u}}]
 current-context: c
 `)
 	return os.WriteFile(a.path(name, "conf"), []byte(text), 0o600)
+}
+
+// client is the client of a user, on a node.
+func (a *authority) client(n *lab.Node, name string) (*http.Client, error) {
+	cert, err := tls.LoadX509KeyPair(a.path(name, "crt"), a.path(name, "key"))
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(a.cert)
+	client := n.HTTPClient()
+	client.Timeout = 10 * time.Second
+	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{cert}}
+	return client, nil
 }

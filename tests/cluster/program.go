@@ -3,7 +3,6 @@ package cluster
 import (
 	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -12,7 +11,7 @@ import (
 const Version = "v1.35.4"
 
 // Program is the path of the command with all programs of Kubernetes. The first build takes minutes.
-var Program = sync.OnceValues(func() (string, error) {
+func Program() (string, error) {
 	// The versions that the programs say of themselves: charts ask for them.
 	const stamp = "-s -w -X k8s.io/component-base/version.gitVersion=" + Version + " -X k8s.io/client-go/pkg/version.gitVersion=" + Version
 	// Packages of tests are below the root of their module.
@@ -21,7 +20,7 @@ var Program = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	return lab.BuildCached(dir, ".", lab.Quickly, "-ldflags", stamp)
-})
+}
 
 // commands makes a folder with what users have in their PATH, and links to it.
 func commands(dir string, programs map[string]string) error {

@@ -56,7 +56,7 @@ kubectl -n shop rollout status deployment/front`)
 func (c *testCluster) reuse() {
 	c.Helper()
 	var pods corev1.PodList
-	c.Do(c.Get(&pods, "-n", "shop", "pods", "-l", "job-name=once"))
+	c.Do(c.Get(&pods, "api/v1/namespaces/shop/pods?labelSelector=job-name=once"))
 	completed := pods.Items[0]
 	ip, machine := netip.MustParseAddr(completed.Status.PodIP), completed.Spec.NodeName
 	dir := c.Machines[machine].Reserved()

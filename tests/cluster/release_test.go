@@ -81,7 +81,7 @@ func TestFirstHour(t *testing.T) {
 	c.in(now, uninstall)
 	c.onNodes(now, clean)
 	c.eventually("the end of the namespace", func() error {
-		if c.Get(new(corev1.Namespace), "namespace", "dupip") == nil {
+		if c.Get(new(corev1.Namespace), "api/v1/namespaces/dupip") == nil {
 			return errors.New("it is there")
 		}
 		return nil

@@ -84,7 +84,7 @@ func TestReporterWithManyConflicts(t *testing.T) {
 	skipped := regexp.MustCompile(`(?m)^dupip_reporter_events_skipped_total (.*)$`)
 	c.eventually("every pod of every conflict", func() error {
 		var p corev1.Pod
-		if err := c.Get(&p, "-n", "dupip", "pod", leader); err != nil {
+		if err := c.Get(&p, "api/v1/namespaces/dupip/pods/"+leader); err != nil {
 			return err
 		}
 		out, err := c.Machines[p.Spec.NodeName].Run(c.Context(), "curl", "-s", fmt.Sprintf("http://%s:9951/metrics", p.Status.PodIP))
@@ -134,7 +134,7 @@ func (c *testCluster) addAddresses(machine, name string, first netip.Addr, count
 func (c *testCluster) podEvents() map[string]eventsv1.Event {
 	c.Helper()
 	var list eventsv1.EventList
-	c.Do(c.Get(&list, "-n", "shop", "events.v1.events.k8s.io", "--field-selector", "reportingController=dupip.io/reporter,reason=DuplicateIP"))
+	c.Do(c.Get(&list, eventsPath("shop")+"?fieldSelector=reportingController=dupip.io/reporter,reason=DuplicateIP"))
 	all := make(map[string]eventsv1.Event)
 	for _, e := range list.Items {
 		_, ip, _ := strings.Cut(e.Note, "dupip explain ")

@@ -71,7 +71,7 @@ func TestReporterWithManyNodes(t *testing.T) {
 	n.row("its page is open", before)
 
 	var pods corev1.PodList
-	c.Do(c.Get(&pods, "-n", "dupip", "pods"))
+	c.Do(c.Get(&pods, "api/v1/namespaces/dupip/pods"))
 	for _, p := range pods.Items {
 		if s := p.Status.ContainerStatuses[0]; s.RestartCount > 0 {
 			t.Errorf("%s was started again: %+v", p.Name, s.LastTerminationState)
@@ -103,7 +103,7 @@ type sample struct {
 func (c *testCluster) replicas() (all []replica) {
 	c.Helper()
 	var pods corev1.PodList
-	c.Do(c.Get(&pods, "-n", "dupip", "pods", "-l", "app.kubernetes.io/name=dupip-reporter"))
+	c.Do(c.Get(&pods, "api/v1/namespaces/dupip/pods?labelSelector=app.kubernetes.io/name=dupip-reporter"))
 	for _, p := range pods.Items {
 		all = append(all, replica{p.Name, c.reporterPID(p)})
 	}
@@ -217,7 +217,7 @@ func (n *manyNodes) hasEvents(conflicts int) {
 	n.eventually("Events", func() error {
 		pods, nodes := n.podEvents(), make(map[string]bool)
 		var list eventsv1.EventList
-		if err := n.Get(&list, "-n", "default", "events.v1.events.k8s.io", "--field-selector", "reason=DuplicateIPs"); err != nil {
+		if err := n.Get(&list, eventsPath("default")+"?fieldSelector=reason=DuplicateIPs"); err != nil {
 			return err
 		}
 		for _, e := range list.Items {

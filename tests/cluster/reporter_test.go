@@ -118,7 +118,7 @@ func TestReporter(t *testing.T) {
 func (c *testCluster) signalReporter(name string, signal syscall.Signal) {
 	c.Helper()
 	var p corev1.Pod
-	c.Do(c.Get(&p, "-n", "dupip", "pod", name))
+	c.Do(c.Get(&p, "api/v1/namespaces/dupip/pods/"+name))
 	c.Do(syscall.Kill(c.reporterPID(p), signal))
 }
 
@@ -144,7 +144,7 @@ func (c *testCluster) duplicateEvents(conflict lab.Conflict, ip netip.Addr, name
 	known := conflict.ConfirmedAt
 	for _, name := range names {
 		var p corev1.Pod
-		c.Do(c.Get(&p, "-n", "shop", "pod", name))
+		c.Do(c.Get(&p, "api/v1/namespaces/shop/pods/"+name))
 		if started := p.Status.ContainerStatuses[0].State.Running.StartedAt; started.After(known) {
 			known = started.Time
 		}
@@ -174,10 +174,15 @@ func (c *testCluster) dupipEvents(name, reason string) ([]eventsv1.Event, error)
 	return c.eventsAbout("shop", name, reason)
 }
 
+// eventsPath is where the API has the Events of a namespace.
+func eventsPath(namespace string) string {
+	return "apis/events.k8s.io/v1/namespaces/" + namespace + "/events"
+}
+
 // eventsAbout are the reporter's Events in a namespace about a pod, or in "default" about a node; at least one.
 func (c *testCluster) eventsAbout(namespace, name, reason string) ([]eventsv1.Event, error) {
 	var list eventsv1.EventList
-	err := c.Get(&list, "-n", namespace, "events.v1.events.k8s.io", "--field-selector", "reportingController=dupip.io/reporter,reason="+reason)
+	err := c.Get(&list, eventsPath(namespace)+"?fieldSelector=reportingController=dupip.io/reporter,reason="+reason)
 	list.Items = slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool { return e.Regarding.Name != name })
 	if err == nil && len(list.Items) == 0 {
 		err = fmt.Errorf("no %s of %s", reason, name)
@@ -190,7 +195,7 @@ func (c *testCluster) leader(than string) (name string) {
 	c.Helper()
 	c.eventually("a leader", func() error {
 		var lease coordinationv1.Lease
-		if err := c.Get(&lease, "-n", "dupip", "lease", "dupip-reporter"); err != nil {
+		if err := c.Get(&lease, "apis/coordination.k8s.io/v1/namespaces/dupip/leases/dupip-reporter"); err != nil {
 			return err
 		}
 		if id := lease.Spec.HolderIdentity; id != nil {
@@ -237,7 +242,7 @@ func (c *testCluster) reporterRights() {
 func (c *testCluster) reporterMembers() {
 	c.Helper()
 	var pods corev1.PodList
-	c.Do(c.Get(&pods, "-n", "dupip", "pods", "-l", "app.kubernetes.io/name=dupip-reporter"))
+	c.Do(c.Get(&pods, "api/v1/namespaces/dupip/pods?labelSelector=app.kubernetes.io/name=dupip-reporter"))
 	c.eventually("two reporters", func() error {
 		var doc struct {
 			Nodes []struct{ Name, State, Role string }

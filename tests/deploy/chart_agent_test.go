@@ -2,7 +2,6 @@ package deploy_test
 
 import (
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -12,13 +11,14 @@ import (
 	"github.com/dupip/dupip/gossip/members"
 	"github.com/dupip/dupip/internal/testneeds"
 	"github.com/dupip/dupip/tests/helm"
+	"github.com/dupip/dupip/tests/lab"
 )
 
 // The agent understands what the chart sets, and the commands that the chart prints exist.
 func TestChartSpeaksToAgent(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "dupip")
-	if out, err := exec.Command("go", "build", "-C", "../..", "-buildvcs=false", "-o", program, "./cmd/dupip").CombinedOutput(); err != nil {
-		t.Fatalf("build dupip: %v\n%s", err, out)
+	program, err := lab.BuildCached("../..", "./cmd/dupip")
+	if err != nil {
+		t.Fatal(err)
 	}
 	t.Run("variables", func(t *testing.T) { testVariables(t, program) })
 	t.Run("notes", func(t *testing.T) { testNotes(t, program) })

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -27,7 +26,7 @@ type Version struct{ program func() (string, error) }
 // before and else in two; the others take more.
 var (
 	V3     = version("helm.sh/helm/v3/cmd/helm@v3.22.0")
-	V4     = Version{sync.OnceValues(withKubernetes)}
+	V4     = Version{withKubernetes}
 	Newest = version("helm.sh/helm/v4/cmd/helm@v4.3.1")
 )
 
@@ -41,7 +40,7 @@ func withKubernetes() (string, error) {
 
 func version(module string) Version {
 	// Outside of this module: its versions are not Helm's.
-	return Version{sync.OnceValues(func() (string, error) { return lab.BuildCached(os.TempDir(), module) })}
+	return Version{func() (string, error) { return lab.BuildCached(os.TempDir(), module) }}
 }
 
 // Path is the path of the program.

@@ -53,8 +53,18 @@ func Build(dir, path, pkg string, flags ...string) error {
 // Quickly is a flag for `go build` that inlines nothing. Large programs of others are compiled in three quarters of the time.
 const Quickly = "-gcflags=all=-l"
 
-// BuildCached builds a static program, with more flags for `go build`, and returns its path in the go command's cache.
+// BuildCached builds a static program, with more flags for `go build`, and returns its path in the go command's cache. The go command is
+// asked once. It may be called concurrently.
 func BuildCached(dir, pkg string, flags ...string) (string, error) {
+	name := strings.Join(slices.Concat([]string{dir, pkg}, flags), " ")
+	build, _ := cached.LoadOrStore(name, sync.OnceValues(func() (string, error) { return buildCached(dir, pkg, flags) }))
+	return build.(func() (string, error))()
+}
+
+// cached has a function for each program of BuildCached.
+var cached sync.Map
+
+func buildCached(dir, pkg string, flags []string) (string, error) {
 	// What is built is run from a temporary folder; what is there, from the cache.
 	for range 2 {
 		cmd := exec.Command("go", slices.Concat([]string{"run", "-exec=echo", "-trimpath", "-buildvcs=false"}, flags, []string{pkg})...)
@@ -82,13 +92,13 @@ func TestsRoot() (string, error) {
 }
 
 // moduleRoot is the folder of the product's module, whose go.mod has the versions for its build.
-func moduleRoot() (string, error) {
+var moduleRoot = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/dupip/dupip").Output()
 	if err != nil {
 		return "", fmt.Errorf("find the module from here, or else set %s: %w", BinaryVariable, err)
 	}
 	return strings.TrimSpace(string(out)), nil
-}
+})
 
 // TempDir is a folder of this process for the binary and for sockets, whose paths must be short. Other
 // users can read it, because some tests run the binary as one.

@@ -28,6 +28,7 @@ func Poll(ctx context.Context, timeout time.Duration, ok func() error) error {
 	defer cancel()
 	var last error
 	for {
+		asked := time.Now()
 		err := ok()
 		if _, last := errors.AsType[final](err); err == nil || last {
 			return err
@@ -36,8 +37,8 @@ func Poll(ctx context.Context, timeout time.Duration, ok func() error) error {
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
-		// A short wait is noticed at once, a long one does not keep the machine busy.
-		pause := min(max(time.Since(began)/100, 5*time.Millisecond), 50*time.Millisecond)
+		// A short wait is noticed at once; a long one, or a question that takes long, does not keep the machine busy.
+		pause := max(min(max(time.Since(began)/100, 5*time.Millisecond), 50*time.Millisecond), min(time.Since(asked), time.Second))
 		select {
 		case <-ctx.Done():
 			return errors.Join(last, context.Cause(ctx))
