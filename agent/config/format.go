@@ -7,6 +7,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -42,7 +43,8 @@ var (
 	none          Config // for nil pointers
 	defaultLimits = Limits{Bindings: 65_536, BindingsPerInterface: 256, History: 1_000, VerifyPerSecond: 1_000, RefreshPerSecond: 100}
 	validName     = regexp.MustCompile(`^[A-Za-z0-9@._-]{1,63}$`) // names become labels of metrics
-	validPattern  = regexp.MustCompile(`^[^\s/:\pC\pZ]{1,128}$`)
+	// validPattern leaves the length to code: as a part of the expression it would take most of the time in which any command starts.
+	validPattern = regexp.MustCompile(`^[^\s/:\pC\pZ]+$`)
 )
 
 // Parse reads the text of a configuration file: one YAML document or nothing. It refuses unknown keys.
@@ -132,10 +134,13 @@ func (v *onOff) UnmarshalText(text []byte) error {
 
 func (v *pattern) UnmarshalText(text []byte) error {
 	*v = pattern(text)
-	const longest = 15 // IFNAMSIZ of the kernel's if.h without the closing NUL
+	const (
+		longest        = 15 // IFNAMSIZ of the kernel's if.h without the closing NUL
+		longestPattern = 128
+	)
 	switch _, err := path.Match(string(text), ""); {
-	case !validPattern.Match(text):
-		return fmt.Errorf("%.64q is not a pattern of interface names; use 1 to 128 characters without space, slash and colon, such as cali*", text)
+	case !validPattern.Match(text) || utf8.RuneCount(text) > longestPattern:
+		return fmt.Errorf("%.64q is not a pattern of interface names; use 1 to %d characters without space, slash and colon, such as cali*", text, longestPattern)
 	case err != nil:
 		return fmt.Errorf("%.64q is not a pattern: [ needs a ] and a range two ends; put \\ before a [ that means itself", text)
 	case len(text) > longest && !strings.ContainsAny(string(text), `*?[\`):
