@@ -20,7 +20,7 @@ const (
 )
 
 // workers is how many parts of a lane run at once.
-var workers = map[lane]int{timed: 1, heavy: 1, spare: 2}
+var workers = map[lane]int{timed: 2, heavy: 1, spare: 1}
 
 // niceness is what the lanes leave to each other (nice(1)): with one part that measures time and three others, it has half of both
 // processors if it wants them.
@@ -91,7 +91,8 @@ var parts = []part{
 		name: "vulncheck", lane: spare, budget: 30, script: "make vulncheck",
 		why: "known vulnerabilities in what the program calls",
 	},
-	ofProduct("packages", 300, "each package but gossip's, with the race detector", "./agent/...", "./bpf/...", "./cmd/...", "./deploy/...", "./detector/...", "./internal/...").raced(),
+	ofProduct("packages", 300, "each package but the detector's and gossip's, with the race detector", "./agent/...", "./bpf/...", "./cmd/...", "./deploy/...", "./internal/...").raced(),
+	ofProduct("detector", 30, "the detector, which has no threads", "./detector/..."),
 	// With the race detector, two threads that run timers of one testing/synctest bubble crash Go 1.26 (runtime/time.go,
 	// bubble.timers.raceCtx). Many members in one bubble do that every hundredth time.
 	ofProduct("gossip", 300, "gossip's packages, with the race detector, by one thread; the part user plays the largest clusters", "./gossip/...").raced().with("-cpu=1", "-short"),
