@@ -13,18 +13,16 @@ type lane string
 const (
 	// timed parts measure time. They mostly wait.
 	timed lane = "timed"
-	// heavy parts have deadlines of minutes and keep a processor busy.
-	heavy lane = "heavy"
-	// spare parts have none, or need no processor.
+	// spare parts do not, or have deadlines of minutes. They keep the processors busy.
 	spare lane = "spare"
 )
 
-// workers is how many parts of a lane run at once.
-var workers = map[lane]int{timed: 2, heavy: 1, spare: 1}
+// workers is how many parts of a lane run at once. Those of timed help with spare parts at last.
+var workers = map[lane]int{timed: 2, spare: 2}
 
-// niceness is what the lanes leave to each other (nice(1)): with one part that measures time and three others, it has half of both
-// processors if it wants them.
-var niceness = map[lane]string{timed: "0", heavy: "5", spare: "5"}
+// niceness is what the lanes leave to each other (nice(1)): two parts that measure time have three quarters of the processors, if they
+// want them.
+var niceness = map[lane]string{timed: "0", spare: "5"}
 
 // part is one of CI. It runs tests or a script.
 type part struct {
@@ -65,20 +63,19 @@ var parts = []part{
 	ofTests("scale", timed, 30, "the network of the clusters in virtual time, and a small cluster", "./scale/..."),
 
 	{
-		name: "build", lane: heavy, budget: 30, script: "go build ./... && go build -C tests ./...",
+		name: "build", lane: spare, budget: 30, script: "go build ./... && go build -C tests ./...",
 		why: "compiles once what all others would compile at the same time",
 	},
-	{
-		name: "kubernetes", lane: heavy, budget: 10, module: "tests", packages: []string{"./cluster"}, flags: []string{"-run=TestVersion"},
-		why: "builds the programs of a Kubernetes cluster",
-	},
-	ofTests("vm", heavy, 400, "what Linux 6.1 and 6.12 do otherwise, in emulated machines", "./vm").needs("vm"),
-	ofTests("cluster", heavy, 400, "a real Kubernetes cluster: the README's commands, upgrades, duplicates and what people do about them", "./cluster").behind("kubernetes").patiently(),
-
 	{
 		name: "lint", lane: spare, budget: 60, script: "make lint", install: "lint", sets: []string{"ci", "quick"},
 		why: "golangci-lint, clang-format, and that the plugin can be built for any system",
 	},
+	{
+		name: "kubernetes", lane: spare, budget: 10, module: "tests", packages: []string{"./cluster"}, flags: []string{"-run=TestVersion"},
+		why: "builds the programs of a Kubernetes cluster", after: []string{"build"},
+	},
+	ofTests("cluster", spare, 400, "a real Kubernetes cluster: the README's commands, upgrades, duplicates and what people do about them", "./cluster").behind("kubernetes").patiently(),
+	ofTests("vm", spare, 400, "what Linux 6.1 and 6.12 do otherwise, in emulated machines", "./vm").needs("vm"),
 	{
 		name: "generate", lane: spare, budget: 20, script: unchanged("make generate", "bpf", "the BPF objects are not those of the sources"), install: "generate",
 		why: "the committed BPF objects are those of the sources",
@@ -113,18 +110,18 @@ var parts = []part{
 
 	ofTests("builds", spare, 600, "two builds are the same, packages, licences, charts, the key", "./supply", "./release", "./deploy").with("-run=TestReproducibleBuild|TestVulncheck|TestRelease|TestChart|TestGossipKey").
 		needs("release").having(release).in("release"),
-	ofTests("docker", heavy, 120, "real Dockers of two versions", "./docker").having(release).in("release"),
+	ofTests("docker", spare, 120, "real Dockers of two versions", "./docker").having(release).in("release"),
 	{
-		name: "containerd", lane: heavy, budget: 500, sets: []string{"release"},
+		name: "containerd", lane: spare, budget: 500, sets: []string{"release"},
 		script: `newest=$(go run -C tests ./apt/unpack sid containerd)
 DUPIP_TEST_PATIENCE=3 PATH="$newest/usr/bin:$PATH" go test -C tests -count=1 -v -timeout 30m -p 1 ./cri ./incidents`,
 		why: "the same with the newest containerd",
 	},
-	ofTests("first-hour", heavy, 1200, "the first hour with a release, a reporter of 5,000 nodes, the upgrade from 0.1", "./cluster").with("-run=TestFirstHour|TestReporterWithManyNodes|TestUpgradeFromFirstVersion").
+	ofTests("first-hour", spare, 1200, "the first hour with a release, a reporter of 5,000 nodes, the upgrade from 0.1", "./cluster").with("-run=TestFirstHour|TestReporterWithManyNodes|TestUpgradeFromFirstVersion").
 		needs("first-hour").having(release).in("release"),
-	ofTests("linux-6.1", heavy, 900, "all that is for Linux 6.1, in an emulated machine", "./vm").needs("vm").having("DUPIP_TEST_KERNEL=6.1").in("release"),
-	ofTests("linux-6.12", heavy, 900, "all that is for Linux 6.12", "./vm").needs("vm").having("DUPIP_TEST_KERNEL=6.12").in("release"),
-	ofTests("linux-newest", heavy, 900, "the same under the newest kernel that Debian has", "./vm").needs("vm").having("DUPIP_TEST_KERNEL=newest").in("release"),
+	ofTests("linux-6.1", spare, 900, "all that is for Linux 6.1, in an emulated machine", "./vm").needs("vm").having("DUPIP_TEST_KERNEL=6.1").in("release"),
+	ofTests("linux-6.12", spare, 900, "all that is for Linux 6.12", "./vm").needs("vm").having("DUPIP_TEST_KERNEL=6.12").in("release"),
+	ofTests("linux-newest", spare, 900, "the same under the newest kernel that Debian has", "./vm").needs("vm").having("DUPIP_TEST_KERNEL=newest").in("release"),
 	{name: "soaks", lane: timed, budget: 1300, script: "make soak soak-audit", sets: []string{"release"}, why: "a random life of pods, and of their books, for ten minutes each"},
 }
 
@@ -163,7 +160,7 @@ changed=$(git status --porcelain -- %s)
 
 // sets are the names of sets of parts. Each lane of CI is one.
 func sets() []string {
-	return []string{"ci", "quick", "release", string(timed), string(heavy), string(spare)}
+	return []string{"ci", "quick", "release", string(timed), string(spare)}
 }
 
 func (p part) isIn(set string) bool {

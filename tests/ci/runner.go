@@ -55,12 +55,16 @@ func (r *runner) run(ctx context.Context) *report {
 	return &report{Parts: r.results, Seconds: time.Since(r.began).Seconds(), CPU: (after.CPU - before.CPU).Seconds()}
 }
 
-// work runs the parts of a lane, one after the other.
+// work runs the parts of a lane, one after the other, and then those that are left of spare.
 func (r *runner) work(ctx context.Context, l lane) {
 	for {
 		p, ok := r.next(l)
-		if !ok || ctx.Err() != nil {
+		if ctx.Err() != nil || !ok && l == spare {
 			return
+		}
+		if !ok {
+			l = spare
+			continue
 		}
 		res := r.play(ctx, p)
 		r.mu.Lock()
