@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/dupip/dupip/tests/testjson"
 )
 
 // report is what became of all parts.
@@ -20,93 +22,38 @@ type report struct {
 
 // result is what became of a part.
 type result struct {
-	Name    string  `json:"name"`
-	Why     string  `json:"why"`
-	Seconds float64 `json:"seconds"`
-	CPU     float64 `json:"cpu"` // seconds, of its processes
-	Budget  int     `json:"budget"`
-	Err     string  `json:"err,omitempty"`
-	Tests   []test  `json:"tests"`
+	Name    string           `json:"name"`
+	Why     string           `json:"why"`
+	Seconds float64          `json:"seconds"`
+	CPU     float64          `json:"cpu"` // seconds, of its processes
+	Budget  int              `json:"budget"`
+	Err     string           `json:"err,omitempty"`
+	Tests   []*testjson.Test `json:"tests"`
 
 	began time.Duration
 	log   string
 }
 
-// test is a test, or a part of one.
-type test struct {
-	Package string  `json:"package"`
-	Name    string  `json:"name"`
-	Action  string  `json:"action"` // pass, fail, skip or unfinished
-	Seconds float64 `json:"seconds"`
-
-	said []string // why it failed
-}
-
-func (t test) failed() bool { return t.Action == "fail" || t.Action == "unfinished" }
-
-// reason is the beginning of what a test has logged, or of how it crashed: one of these lines says why it failed. Logs of
-// processes, which are long, are indented more.
-var reason = regexp.MustCompile(`(?m)^(?:    \w+\.go:\d+: |panic: ).{1,400}`)
-
-// event is a line of go test -json (go doc test2json).
-type event struct {
-	Time                                      time.Time
-	Action, Package, ImportPath, Test, Output string
-	Elapsed                                   float64
-}
+// reason is the beginning of what a test has logged, of how it crashed, or what is known of the machine: one of these lines says why
+// it failed. Logs of processes, which are long, are indented more.
+var reason = regexp.MustCompile(`(?m)^(?:    \w+\.go:\d+: |    for |panic: ).{1,400}`)
 
 // read takes what go test -json has printed. The output of a test that passed is not kept.
 func (res *result) read(log []byte, busy *history) {
-	type begun struct {
-		test
-		output   []byte
-		from, to time.Time
-	}
-	var order []*begun
-	byName := make(map[string]*begun)
-	var text, rest strings.Builder
-	for line := range bytes.Lines(log) {
-		var e event
-		if json.Unmarshal(line, &e) != nil {
-			text.Write(line)
-			continue
+	tests, text, other := testjson.Read(log)
+	var kept strings.Builder
+	kept.WriteString(text)
+	for _, t := range tests {
+		if t.Failed() {
+			t.Output = fmt.Appendf(t.Output, "    %s\n", busy.during(t.Began, t.Ended))
 		}
-		if e.Test == "" {
-			if e.Output != "PASS\n" {
-				rest.WriteString(e.Output)
-			}
-			continue
-		}
-		key := e.Package + " " + e.Test
-		t := byName[key]
-		if t == nil {
-			t = &begun{test: test{Package: e.Package, Name: e.Test, Action: "unfinished"}, from: e.Time}
-			byName[key] = t
-			order = append(order, t)
-		}
-		t.to = e.Time
-		switch e.Action {
-		case "output":
-			if strings.HasPrefix(e.Output, "=== ") {
-				continue // RUN, PAUSE, CONT
-			}
-			t.output = append(t.output, e.Output...)
-		case "pass", "fail", "skip":
-			t.Action, t.Seconds = e.Action, e.Elapsed
-		}
-	}
-	for _, t := range order {
-		fmt.Fprintf(&text, "%s %s (%.2fs)\n", t.Action, t.Name, t.Seconds)
+		fmt.Fprintf(&kept, "%s %s (%.2fs)\n", t.Action, t.Name, t.Seconds)
 		if t.Action != "pass" {
-			text.Write(t.output)
+			kept.Write(t.Output)
 		}
-		if t.failed() {
-			t.said = append(reason.FindAllString(string(t.output), 10), "    "+busy.during(t.from, t.to))
-			fmt.Fprintln(&text, t.said[len(t.said)-1])
-		}
-		res.Tests = append(res.Tests, t.test)
 	}
-	res.log = text.String() + rest.String()
+	res.Tests = tests
+	res.log = kept.String() + strings.ReplaceAll(other, "PASS\n", "")
 }
 
 // print prints how a part ended.
@@ -153,8 +100,8 @@ func (r *report) print(out io.Writer) {
 	for _, p := range r.Parts {
 		for _, t := range p.Tests {
 			count[t.Action]++
-			if t.failed() {
-				fmt.Fprintf(out, "%s: %s %s\n%s\n", t.Action, t.Package, t.Name, strings.Join(t.said, "\n"))
+			if t.Failed() {
+				fmt.Fprintf(out, "%s: %s %s\n%s\n", t.Action, t.Package, t.Name, bytes.Join(reason.FindAll(t.Output, 12), []byte("\n")))
 			}
 		}
 	}

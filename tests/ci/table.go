@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/dupip/dupip/tests/testjson"
 )
 
 const (
@@ -85,7 +87,7 @@ func table(warm, cold *report) string {
 
 	type row struct {
 		part string
-		test
+		*testjson.Test
 		cold float64
 	}
 	var rows []row

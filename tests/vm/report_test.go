@@ -38,7 +38,7 @@ func TestDecode(t *testing.T) {
 	}
 	got := ""
 	for _, r := range results {
-		got += r.name + " " + r.action + "; "
+		got += r.Name + " " + r.Action + "; "
 	}
 	// A binary that crashed fails the test that it ran.
 	if want := "TestA fail; TestA/b fail; TestS skip; TestU unfinished; "; got != want {

@@ -10,10 +10,8 @@ package vm
 import (
 	"cmp"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -26,6 +24,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/internal/testneeds"
+	"github.com/dupip/dupip/tests/testjson"
 )
 
 //go:embed init.sh
@@ -281,10 +280,10 @@ func report(t *testing.T, s suite, log string) (rest string) {
 		t.Fatal(err)
 	}
 	for _, r := range results {
-		t.Run(r.name, func(t *testing.T) {
+		t.Run(r.Name, func(t *testing.T) {
 			// A test that is skipped where it was chosen to run is one that does not run.
-			if r.action != "pass" {
-				t.Errorf("%s under this kernel:\n%s", r.action, tail(r.output, 100))
+			if r.Action != "pass" {
+				t.Errorf("%s under this kernel:\n%s", r.Action, tail(string(r.Output), 100))
 			}
 		})
 	}
@@ -299,16 +298,8 @@ func report(t *testing.T, s suite, log string) (rest string) {
 	return rest
 }
 
-// result is one test, or sub-test, of a suite.
-type result struct {
-	name, action, output string
-	seconds              float64
-}
-
-// decode reads the output of a test binary under -test.v=test2json. Tests that began and did not end,
-// because the binary crashed, have the action "unfinished". rest is the output that belongs to no
-// test.
-func decode(log string) (results []*result, rest string, err error) {
+// decode reads the output of a test binary under -test.v=test2json.
+func decode(log string) (results []*testjson.Test, rest string, err error) {
 	cmd := exec.Command("go", "tool", "test2json")
 	cmd.Stdin = strings.NewReader(log)
 	cmd.Stderr = os.Stderr
@@ -316,32 +307,6 @@ func decode(log string) (results []*result, rest string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("run go tool test2json: %w", err)
 	}
-	byName := map[string]*result{}
-	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var event struct {
-			Action, Test, Output string
-			Elapsed              float64
-		}
-		if err := decoder.Decode(&event); errors.Is(err, io.EOF) {
-			return results, rest, nil
-		} else if err != nil {
-			return nil, "", fmt.Errorf("read the output of go tool test2json: %w", err)
-		}
-		if event.Test == "" || strings.HasPrefix(event.Test, "Benchmark") {
-			rest += event.Output
-			continue
-		}
-		r := byName[event.Test]
-		if r == nil {
-			r = &result{name: event.Test, action: "unfinished"}
-			byName[event.Test] = r
-			results = append(results, r)
-		}
-		switch event.Action {
-		case "output":
-			r.output += event.Output
-		case "pass", "fail", "skip":
-			r.action, r.seconds = event.Action, event.Elapsed
-		}
-	}
+	results, _, rest = testjson.Read(out)
+	return results, rest, nil
 }
