@@ -10,15 +10,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/tests/lab"
 )
 
 // The person on call opens the dashboard: every panel has data, an address with holders on two nodes
 // is one duplicate, and every legend has its labels.
 func TestDashboard(t *testing.T) {
-	// Not beside tests with container runtimes, which fill libcni's cache: that counts as a runtime.
 	l := lab.NewT(t)
 	nodes := []*lab.Node{l.Node(""), l.Node(""), l.Node("")}
+	// Other tests fill libcni's cache meanwhile, and that counts as a runtime.
+	l.Do(os.MkdirAll(books.CacheDir, 0o755))
+	for _, n := range nodes {
+		n.Mounts = []lab.Mount{{File: t.TempDir(), At: books.CacheDir}}
+	}
 	ip := nodes[0].RoutedIPv4(5)
 	l.Pod(nodes[0], "older", lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}})
 	sprayer := l.Pod(nodes[1], "sprayer", lab.PodOptions{Addrs: []netip.Addr{nodes[1].IPv4(6)}})

@@ -60,7 +60,7 @@ func (n *Node) startAgent(socket string, args []string) (*Agent, error) {
 	}
 	a := &Agent{Node: n, Socket: socket, Client: NewClient(socket), args: args}
 	var err error
-	if a.Process, err = n.launch(exec.Command(program, args...), []Mount{{n.BootIDFile(), bootIDFile}}); err != nil {
+	if a.Process, err = n.launch(exec.Command(program, args...), append([]Mount{{n.BootIDFile(), bootIDFile}}, n.Mounts...)); err != nil {
 		return nil, err
 	}
 	n.lab.OnClose(a.Stop)

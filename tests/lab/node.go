@@ -32,6 +32,8 @@ type Node struct {
 	Number int
 	// Program is the path of the agent's binary; empty is [Binary].
 	Program string
+	// Mounts are what agents that start from now on have in place of files and folders of the machine.
+	Mounts []Mount
 
 	bootIDFile *atomic.Pointer[string]
 	ovs        *ovs

@@ -27,7 +27,7 @@ type Process struct {
 	err    error
 }
 
-// Mount replaces a file for one process.
+// Mount replaces a file or a folder for one process.
 type Mount struct{ File, At string }
 
 // Launch starts a command inside the netns. Its output is the [Process.Log], unless the
