@@ -18,7 +18,7 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// TestInstall: the commands of the pages, as they are written there, and what becomes of an open conflict meanwhile.
+// TestInstall: the commands of the pages, as they are written there, the plugin, and what becomes of an open conflict meanwhile.
 func TestInstall(t *testing.T) {
 	c := newTestCluster(t, "node1", "node2")
 	page := section(t, "../../README.md", "## Install")
@@ -35,6 +35,7 @@ func TestInstall(t *testing.T) {
 	c.story("a restricted namespace", (*testCluster).restricted)
 	c.story("README", func(c *testCluster) { c.readme(install[1]) })
 	c.story("a second release", (*testCluster).secondRelease)
+	c.story("kubectl dupip", (*testCluster).plugin)
 	c.story("upgrade, rollback, uninstall", (*testCluster).upgrades)
 	c.story("manifest", (*testCluster).manifest)
 }
@@ -135,7 +136,6 @@ kubectl delete namespace second`)
 
 // upgrades: an open conflict keeps its id and its times on all these ways.
 func (c *testCluster) upgrades() {
-	c.shop()
 	ip := c.duplicate("node1", "old", "new", pod("new", "node1"))
 	before := c.ownInState("node1", ip, "confirmed")
 	for _, script := range []string{

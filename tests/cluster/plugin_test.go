@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
@@ -15,21 +14,19 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// TestPlugin: what kubectl dupip shows to an administrator, to who has the documented rights, to who has one namespace, and to
-// somebody without rights.
-func TestPlugin(t *testing.T) {
-	c := newTestCluster(t, "node1", "node2")
+// plugin: what kubectl dupip shows to an administrator, to who has the documented rights, to who has one namespace, and to somebody
+// without rights.
+func (c *testCluster) plugin() {
 	path := filepath.Join(c.Dir(), "kubectl-dupip")
 	c.Do(lab.Build("../..", path, "./cmd/kubectl-dupip"))
 	c.AddCommand("kubectl-dupip", path)
-	c.importImage()
-	c.install("--set reporter.enabled=true")
-	c.run("kubectl -n dupip rollout status sts/dupip-reporter --timeout=$PATIENCE")
+	c.run(`helm -n dupip upgrade dupip deploy/chart --reuse-values --set reporter.enabled=true --wait
+kubectl -n dupip rollout status sts/dupip-reporter --timeout=$PATIENCE`)
 	c.shop()
 	ip := c.duplicate("node1", "old", "new", pod("new", "node1"))
 	c.ownInState("node1", ip, "confirmed")
 
-	yamls := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(section(t, "../../deploy/README.md", "### kubectl dupip"))
+	yamls := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(section(c, "../../deploy/README.md", "### kubectl dupip"))
 	c.Apply(yamls[1])
 	c.Kubectl("-n", "shop", "create", "rolebinding", "bob", "--clusterrole=view", "--user=bob")
 
@@ -38,7 +35,7 @@ func TestPlugin(t *testing.T) {
 	c.run("kubectl dupip conflicts --as=alice; kubectl dupip status --as=alice; kubectl dupip nodes --as=alice")
 	for _, right := range []string{"create pods --subresource=exec", "get pods --subresource=log", "get secrets", "delete pods", "create pods"} {
 		if out, err := c.Shell("kubectl -n dupip auth can-i --as=alice " + right); err == nil || strings.TrimSpace(out) != "no" {
-			t.Errorf("who has the documented rights may %s: %s", right, out)
+			c.Errorf("who has the documented rights may %s: %s", right, out)
 		}
 	}
 
@@ -47,7 +44,7 @@ func TestPlugin(t *testing.T) {
 	c.Do(err)
 	for name, want := range map[string]string{agent: "no", "dupip-reporter-0": "yes"} {
 		if out, _ := c.Shell("kubectl -n dupip auth can-i --as=alice create pods/" + name + " --subresource=portforward"); strings.TrimSpace(out) != want {
-			t.Errorf("who has the documented rights may forward ports of %s: %s", name, out)
+			c.Errorf("who has the documented rights may forward ports of %s: %s", name, out)
 		}
 	}
 
@@ -62,7 +59,7 @@ func TestPlugin(t *testing.T) {
 	c.denied("--as=bob", "list pods")
 	c.denied("--as=nobody", "list pods")
 	if out, err := c.Shell(get + " --as=nobody"); err == nil {
-		t.Errorf("nobody sees Events: %s", out)
+		c.Errorf("nobody sees Events: %s", out)
 	}
 
 	c.eachVerb(yamls[1])
@@ -71,6 +68,7 @@ func TestPlugin(t *testing.T) {
 	c.eventually("no reporter", func() error {
 		return c.fails("", "no reporter is in namespace dupip: install it")
 	})
+	c.run("kubectl -n shop delete pods --all")
 }
 
 // sees expects that a user sees all there is. What is wanted is a regular expression.
