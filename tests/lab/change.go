@@ -22,7 +22,7 @@ func (p *Pod) AddAddr(a netip.Addr) error {
 		}
 	}
 	// The first address of a family needs the routes, which the kernel removed with the last one.
-	if err := errors.Join(p.dropReports(o, func() error { return p.assign(o, a) }), p.routes(o)); err != nil {
+	if err := errors.Join(p.dropReports(o, func() error { return p.assign(o, a) }), p.answers(o), p.routes(o)); err != nil {
 		return err
 	}
 	p.lab.publish(Change{Kind: PodAddrAdded, Node: p.Node, Pod: p, Addr: a})

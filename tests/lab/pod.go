@@ -126,7 +126,7 @@ func (p *Pod) AddInterface(o PodOptions) (hostInterface string, err error) {
 		if vlan, ok := strings.CutPrefix(o.Device, "vlan-"); ok {
 			name += "." + vlan
 		}
-		return name, errors.Join(p.plugInside(o), p.configure(o), p.start(o))
+		return name, errors.Join(p.plugInside(o), p.configure(o), p.start(o), p.answers(o))
 	}
 	if o.HostInterface == "" {
 		style := "veth"
@@ -140,8 +140,28 @@ func (p *Pod) AddInterface(o PodOptions) (hostInterface string, err error) {
 			return "", err
 		}
 	}
-	return o.HostInterface, errors.Join(p.Node.settled(o.HostInterface), p.settled(o.Interface), p.routes(o))
+	return o.HostInterface, errors.Join(p.Node.settled(o.HostInterface), p.settled(o.Interface), p.answers(o), p.routes(o))
 }
+
+// answers waits until the pod can answer for its addresses, unless it is to be seen before that.
+func (p *Pod) answers(o PodOptions) error {
+	if o.DAD || o.Style == Raw {
+		return nil
+	}
+	began := time.Now()
+	if err := p.listens(o.Interface, o.Addrs); err != nil || o.Silent || o.Interface != p.Interface || time.Since(began) < lateAnswers {
+		return err
+	}
+	// The kernel has announced them before, and who has asked since then has given up.
+	var errs []error
+	for _, a := range o.Addrs {
+		errs = append(errs, p.Announce(a))
+	}
+	return errors.Join(errs...)
+}
+
+// lateAnswers is when a new pod is slow to answer. An agent asks for 3 s.
+const lateAnswers = time.Second
 
 // start sets the pod's end up and takes the time.
 func (p *Pod) start(o PodOptions) error {
