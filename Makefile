@@ -27,7 +27,8 @@ SCALE ?= 50,500
 UNIT := ./cmd/... ./detector/... ./internal/... ./gossip/keeper ./gossip/lease ./gossip/roster ./gossip/wire \
 	./agent/config $(addsuffix /...,$(wildcard ./agent/capture ./agent/observe ./agent/peer ./agent/probe ./agent/report))
 # Runs parts of the tests, from the module of the tests.
-CI_PROGRAM = mkdir -p bin && $(GO) build -C tests -o ../bin/ci ./ci && cd tests && ../bin/ci
+CI_PROGRAM = mkdir -p bin && $(GO) build -C tests -o ../bin/ci ./ci && \
+	if [ -n "$(SUDO_UID)" ]; then chown "$(SUDO_UID):$(SUDO_GID)" bin bin/ci; fi && cd tests && exec ../bin/ci
 # Tests that take minutes run, too; go test alone leaves them out.
 export DUPIP_TEST_SLOW := 1
 # One way to compile, so that each package is compiled once: for tests, linters and programs.
@@ -74,7 +75,7 @@ quick: need-root need-go ## (root) in 5 minutes, before a commit: linters, all p
 test: need-root need-go ## (root) all tests, as CI runs them; PARTS=e2e,cluster some, see tests/README.md
 	@$(CI_PROGRAM) $(if $(PARTS),-only '$(PARTS)')
 
-test-vm: need-go ## tests under Linux 6.1, which has no tcx, and 6.12, which has netkit, in emulated machines; KERNEL=6.1, 6.12 or newest all that are for one
+test-vm: need-go ## tests under Linux 6.1, which has no tcx, and 6.12, which has netkit; KERNEL=6.1, 6.12 or newest all that are for one, in an emulated machine
 	@tests/install.sh vm
 	@cd tests/vm && DUPIP_TEST_KERNEL=$(KERNEL) $(GO) test -count=1 -timeout 70m
 

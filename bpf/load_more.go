@@ -47,10 +47,12 @@ func specOf(name string) (*ebpf.CollectionSpec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the bpf objects: %w", err)
 	}
-	for other, program := range spec.Programs {
+	for other := range spec.Programs {
 		if other != name {
 			delete(spec.Programs, other)
 		}
+	}
+	for _, program := range spec.Programs {
 		// The processors that dupip is built for read at any address. User-mode Linux, which runs on them, does not know that.
 		program.Flags |= unix.BPF_F_ANY_ALIGNMENT
 	}

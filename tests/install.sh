@@ -103,11 +103,11 @@ done
 [ -n "$packages" ] || exit 0
 
 if ! command -v apt-get >/dev/null; then
-    echo "make $targets needs the Debian packages$packages (or what your distribution calls them): please install them" >&2
+    echo "needed for $targets: the Debian packages$packages (or what your distribution calls them): please install them" >&2
     exit 1
 fi
 if [ "$(id -u)" -ne 0 ]; then
-    echo "make $targets needs the packages$packages: install them, or run it with sudo" >&2
+    echo "needed for $targets: the packages$packages: install them, or run it with sudo" >&2
     exit 1
 fi
 
@@ -127,7 +127,7 @@ if ! available; then
     echo "updating the package lists: apt-get update"
     apt-get update -qq
     if ! available; then
-        echo "make $targets needs $missing, which this release does not have: take a newer release, or install it by hand" >&2
+        echo "needed for $targets: $missing, which this release does not have: take a newer release, or install it by hand" >&2
         exit 1
     fi
 fi
@@ -141,7 +141,7 @@ if [ ! -e "$policy" ]; then
     chmod 755 "$policy"
 fi
 
-echo "installing what make $targets needs: apt-get install$packages"
+echo "installing for $targets: apt-get install$packages"
 # shellcheck disable=SC2086 # a list on purpose
 if ! apt-get install -y -qq --no-install-recommends $packages >/dev/null; then
     # Lists that are too old name files that are gone.

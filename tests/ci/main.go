@@ -1,4 +1,4 @@
-// Command ci runs the parts of CI: those that measure time at once with those that keep a processor busy. It prints the output of
+// Command ci runs the parts of CI: those that measure time together with those that keep the processors busy. It prints the output of
 // each part when it ends, and at the end what each took of its budget.
 //
 //	make test                     what CI runs
@@ -6,7 +6,8 @@
 //	make quick                    what a developer runs before a commit
 //
 // Its flags are for who works on the tests themselves, from the folder tests: -set timed -busy -times 10 runs all that measures time
-// ten times beside a busy loop; -table WARM,COLD makes the table of tests/README.md of what two runs have left in bin/ci.json.
+// ten times beside a busy loop; -table WARM,COLD, with the names of two files that runs have left as bin/ci.json, makes the table of
+// tests/README.md.
 package main
 
 import (
@@ -58,8 +59,11 @@ func run() error {
 		go spin()
 	}
 	var all report
-	for range *times {
+	for n := 0; n < *times && ctx.Err() == nil; n++ {
 		r := newRunner(chosen, os.Stdout)
+		if *set == "release" {
+			r.workers = alone
+		}
 		all.add(r.run(ctx))
 	}
 	all.print(os.Stdout)
@@ -80,6 +84,9 @@ func install(ctx context.Context, chosen []part) error {
 	var targets []string
 	for _, p := range chosen {
 		targets = append(targets, strings.Fields(p.install)...)
+	}
+	if targets == nil {
+		return nil
 	}
 	slices.Sort(targets)
 	cmd := exec.CommandContext(ctx, "./install.sh", slices.Compact(targets)...)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -18,7 +17,13 @@ const (
 )
 
 // workers is how many parts of a lane run at once. Those of timed help with spare parts at last.
-var workers = map[lane]int{timed: 2, spare: 2}
+type workers map[lane]int
+
+var (
+	together = workers{timed: 2, spare: 2}
+	// alone is for a release, whose parts are judged by the second, or keep a machine busy.
+	alone = workers{spare: 1}
+)
 
 // niceness is what the lanes leave to each other (nice(1)): two parts that measure time have three quarters of the processors, if they
 // want them.
@@ -39,6 +44,10 @@ type part struct {
 	module   string
 	packages []string
 	flags    []string
+	// ordinary: its tests run as an ordinary user.
+	ordinary bool
+	// timeout is that of go test, 30m if it is empty.
+	timeout string
 	// env has more variables.
 	env []string
 	// script is a shell script in the project's folder, instead of tests.
@@ -63,7 +72,7 @@ var parts = []part{
 	ofTests("scale", timed, 40, "the network of the clusters in virtual time, and a small cluster", "./scale/..."),
 
 	{
-		name: "build", lane: spare, budget: 30, script: "go build ./... && go build -C tests ./...",
+		name: "build", lane: spare, budget: 30, script: "go build ./... && go build -C tests ./...", sets: []string{"ci", "release"},
 		why: "compiles once what all others would compile at the same time",
 	},
 	{
@@ -72,10 +81,10 @@ var parts = []part{
 	},
 	{
 		name: "kubernetes", lane: spare, budget: 15, module: "tests", packages: []string{"./cluster"}, flags: []string{"-run=TestVersion"},
-		why: "builds the programs of a Kubernetes cluster", after: []string{"build"},
+		why: "builds the programs of a Kubernetes cluster", after: []string{"build"}, sets: []string{"ci", "release"},
 	},
 	ofTests("cluster", spare, 780, "a real Kubernetes cluster: the README's commands, upgrades, duplicates and what people do about them", "./cluster").behind("kubernetes").patiently(),
-	ofTests("vm", spare, 700, "what Linux 6.1 and 6.12 do otherwise, in emulated machines", "./vm").needs("vm"),
+	ofTests("vm", spare, 700, "what Linux 6.1 and 6.12 do otherwise, in emulated machines", "./vm").needs("vm").atMost("70m"),
 	{
 		name: "generate", lane: spare, budget: 10, script: unchanged("make generate", "bpf", "the BPF objects are not those of the sources"), install: "generate",
 		why: "the committed BPF objects are those of the sources",
@@ -101,8 +110,8 @@ var parts = []part{
 	ofTests("image", spare, 80, "the image: its files, its digest, that it runs", "./image").patiently(),
 	ofTests("ui", spare, 70, "the page in Chromium", "./ui").patiently().needs("ui"),
 	ofTests("others", spare, 150, "the files of a release, licences, the parser against gopacket, the schema, the harness",
-		"./apt/...", "./bench", "./ci", "./cosign/...", "./demo", "./docker", "./helm/...", "./othertools/...", "./parser/...", "./pods/...", "./release/...", "./schema/...", "./soak", "./soak/audit", "./supply/...").behind("kubernetes").patiently(),
-	ofProduct("user", 80, "as an ordinary user: no test may need root without saying so", "./...").with("-exec=" + asUser()),
+		"./apt/...", "./bench", "./ci", "./cosign/...", "./demo", "./docker", "./helm/...", "./othertools/...", "./parser/...", "./pods/...", "./release/...", "./schema/...", "./supply/...").behind("kubernetes").patiently(),
+	ofProduct("user", 80, "as an ordinary user: no test may need root without saying so", "./...").asUser(),
 
 	ofProduct("plain", 120, "each package, without the race detector", "./...").in("quick"),
 	ofTests("few", timed, 60, "a few scenarios: on one node and two, silent and sending, bridged and routed, a move, a restart", "./scenarios").
@@ -112,17 +121,17 @@ var parts = []part{
 		needs("release").having(release).in("release"),
 	ofTests("docker", spare, 120, "real Dockers of two versions", "./docker").having(release).in("release"),
 	{
-		name: "containerd", lane: spare, budget: 500, sets: []string{"release"},
+		name: "containerd", lane: spare, budget: 500, sets: []string{"release"}, install: "test",
 		script: `newest=$(go run -C tests ./apt/unpack sid containerd)
 DUPIP_TEST_PATIENCE=3 PATH="$newest/usr/bin:$PATH" go test -C tests -count=1 -v -timeout 30m -p 1 ./cri ./incidents`,
 		why: "the same with the newest containerd",
 	},
 	ofTests("first-hour", spare, 1200, "the first hour with a release, a reporter of 5,000 nodes, the upgrade from 0.1", "./cluster").with("-run=TestFirstHour|TestReporterWithManyNodes|TestUpgradeFromFirstVersion").
 		needs("first-hour").having(release).in("release"),
-	ofTests("linux-6.1", spare, 900, "all that is for Linux 6.1, in an emulated machine", "./vm").needs("vm").having("DUPIP_TEST_KERNEL=6.1").in("release"),
-	ofTests("linux-6.12", spare, 900, "all that is for Linux 6.12", "./vm").needs("vm").having("DUPIP_TEST_KERNEL=6.12").in("release"),
-	ofTests("linux-newest", spare, 900, "the same under the newest kernel that Debian has", "./vm").needs("vm").having("DUPIP_TEST_KERNEL=newest").in("release"),
-	{name: "soaks", lane: timed, budget: 1300, script: "make soak soak-audit", sets: []string{"release"}, why: "a random life of pods, and of their books, for ten minutes each"},
+	ofTests("linux-6.1", spare, 900, "all that is for Linux 6.1, in an emulated machine", "./vm").needs("vm").atMost("70m").having("DUPIP_TEST_KERNEL=6.1").in("release"),
+	ofTests("linux-6.12", spare, 900, "all that is for Linux 6.12", "./vm").needs("vm").atMost("70m").having("DUPIP_TEST_KERNEL=6.12").in("release"),
+	ofTests("linux-newest", spare, 900, "the same under the newest kernel that Debian has", "./vm").needs("vm").atMost("70m").having("DUPIP_TEST_KERNEL=newest").in("release"),
+	ofTests("soaks", spare, 1300, "a random life of pods, and of their books, for ten minutes each", "./soak", "./soak/audit").with("-p=1", "-duration=10m").in("release"),
 }
 
 // ofTests is a part with packages of the tests' module, ofProduct one with packages of the product.
@@ -139,17 +148,10 @@ func (p part) having(env ...string) part   { p.env = append(p.env, env...); retu
 func (p part) behind(names ...string) part { p.after = append(p.after, names...); return p }
 func (p part) in(sets ...string) part      { p.sets = sets; return p }
 func (p part) needs(targets string) part   { p.install += " " + targets; return p }
+func (p part) asUser() part                { p.ordinary = true; return p }
+func (p part) atMost(timeout string) part  { p.timeout = timeout; return p }
 func (p part) patiently() part             { return p.having(patient) }
 func (p part) raced() part                 { return p.with("-race").having("CGO_ENABLED=1").needs("race") }
-
-// asUser runs a test program as an ordinary user.
-func asUser() string {
-	path, err := filepath.Abs("as-user.sh")
-	if err != nil {
-		panic(err)
-	}
-	return path
-}
 
 // unchanged is a script that fails if a command changes files in a folder.
 func unchanged(command, folder, what string) string {

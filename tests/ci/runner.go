@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -16,13 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/tests/lab"
+	"github.com/dupip/dupip/tests/testjson"
 )
 
 // runner runs parts, those of each lane in their order.
 type runner struct {
-	out   io.Writer
-	began time.Time
-	busy  *history
+	out     io.Writer
+	workers workers
+	began   time.Time
+	busy    *history
 
 	mu      sync.Mutex
 	changed *sync.Cond // of what follows
@@ -32,7 +35,7 @@ type runner struct {
 }
 
 func newRunner(chosen []part, out io.Writer) *runner {
-	r := &runner{out: out, waiting: slices.Clone(chosen), ended: make(map[string]bool), busy: new(history)}
+	r := &runner{out: out, workers: together, waiting: slices.Clone(chosen), ended: make(map[string]bool), busy: new(history)}
 	r.changed = sync.NewCond(&r.mu)
 	return r
 }
@@ -41,11 +44,12 @@ func newRunner(chosen []part, out io.Writer) *runner {
 func (r *runner) run(ctx context.Context) *report {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	defer context.AfterFunc(ctx, r.changed.Broadcast)()
 	r.began = time.Now()
 	before, _ := lab.BusyNow()
 	go r.busy.watch(ctx)
 	var all sync.WaitGroup
-	for l, n := range workers {
+	for l, n := range r.workers {
 		for range n {
 			all.Go(func() { r.work(ctx, l) })
 		}
@@ -58,7 +62,7 @@ func (r *runner) run(ctx context.Context) *report {
 // work runs the parts of a lane, one after the other, and then those that are left of spare.
 func (r *runner) work(ctx context.Context, l lane) {
 	for {
-		p, ok := r.next(l)
+		p, ok := r.next(ctx, l)
 		if ctx.Err() != nil || !ok && l == spare {
 			return
 		}
@@ -76,8 +80,8 @@ func (r *runner) work(ctx context.Context, l lane) {
 	}
 }
 
-// next waits for the next part of a lane that can begin. It returns false if there is none any more.
-func (r *runner) next(l lane) (part, bool) {
+// next waits for the next part of a lane that can begin. It returns false if there is none any more, or ctx has ended.
+func (r *runner) next(ctx context.Context, l lane) (part, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
@@ -93,7 +97,7 @@ func (r *runner) next(l lane) (part, bool) {
 				return p, true
 			}
 		}
-		if !left {
+		if !left || ctx.Err() != nil {
 			return part{}, false
 		}
 		r.changed.Wait()
@@ -130,6 +134,9 @@ func (r *runner) play(ctx context.Context, p part) *result {
 		res.log = string(text)
 	} else {
 		res.read(text, r.busy)
+		if res.Err == "" && !slices.ContainsFunc(res.Tests, func(t *testjson.Test) bool { return t.Action == "pass" }) {
+			res.Err = "no test has passed"
+		}
 	}
 	return res
 }
@@ -148,9 +155,8 @@ func (res *result) play(ctx context.Context, p part, log *os.File) error {
 	// Where there is no such group, the processes' own level counts.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", cmd.Process.Pid), []byte(niceness[p.lane]), 0)
 	err := cmd.Wait()
-	if ctx.Err() != nil {
-		endSession(cmd.Process.Pid)
-	}
+	// What a part that was interrupted, or crashed, has left.
+	endSession(cmd.Process.Pid)
 	if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		res.CPU = time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 	}
@@ -175,7 +181,12 @@ func (p part) command(ctx context.Context) *exec.Cmd {
 	args := []string{"bash", "-euc", p.script}
 	if p.script == "" {
 		// The part lint vets.
-		args = slices.Concat([]string{"go", "test", "-json", "-vet=off", "-count=1", "-timeout=30m"}, p.flags, p.packages)
+		args = []string{"go", "test", "-json", "-vet=off", "-count=1", "-timeout=" + cmp.Or(p.timeout, "30m")}
+		if p.ordinary {
+			path, _ := filepath.Abs("as-user.sh") // fails if the working directory is gone
+			args = append(args, "-exec='"+path+"'")
+		}
+		args = slices.Concat(args, p.flags, p.packages)
 	}
 	cmd := exec.CommandContext(ctx, "nice", slices.Concat([]string{"-n", niceness[p.lane]}, args)...)
 	cmd.Dir = filepath.Join("..", p.module)

@@ -2,9 +2,11 @@ package cluster_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,6 +34,8 @@ type testCluster struct {
 	namespace string
 	// known are the addresses that had two pods.
 	known []netip.Addr
+	// tidy undoes what a story that has failed has left half done. Without it the next ones go on from that, so there are none.
+	tidy func(*testCluster)
 }
 
 // newTestCluster starts a cluster, whose administrator has Helm. Other tests have theirs at the same time: they wait most of it.
@@ -50,7 +54,7 @@ func startTestCluster(t *testing.T, flags []string, machines ...string) *testClu
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &testCluster{cluster.Start(t, flags, machines...), "dupip", nil}
+	c := &testCluster{Cluster: cluster.Start(t, flags, machines...), namespace: "dupip"}
 	c.AddCommand("helm", h)
 	return c
 }
@@ -146,12 +150,16 @@ func (c *testCluster) dupip(machine, command string) (string, error) {
 // query runs a command on a machine and reads its document. It enters the agent's container itself: kubectl exec, as people type it,
 // takes ten times as much of the processor, and tests ask often.
 func (c *testCluster) query(machine string, doc any, command ...string) error {
-	out, err := c.Machines[machine].Run(c.Context(), "sh", "-euc", `pid=$(pgrep -n -f '^/usr/bin/dupip agent')
+	cmd := c.Machines[machine].Command(c.Context(), "sh", "-euc", `pid=$(pgrep -n -f '^/usr/bin/dupip agent')
 nsenter --target "$pid" --mount --net -- /usr/bin/dupip `+strings.Join(command, " ")+" -o json")
+	out, err := cmd.Output()
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		err = fmt.Errorf("%w: %s", err, failed.Stderr)
+	}
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal([]byte(out), doc)
+	return json.Unmarshal(out, doc)
 }
 
 // conflicts are the conflicts of the cluster, the resolved ones, too.

@@ -112,7 +112,7 @@ func (a *authority) client(n *lab.Node, name string) (*http.Client, error) {
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
 	client := n.HTTPClient()
-	client.Timeout = 10 * time.Second
+	client.Timeout = lab.Patience(10 * time.Second)
 	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{cert}}
 	return client, nil
 }

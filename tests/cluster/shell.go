@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -80,7 +81,8 @@ func (c *Cluster) Get(object any, path string) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("get %s: %s", path, response.Status)
+		text, _ := io.ReadAll(io.LimitReader(response.Body, 1000)) // less will do
+		return fmt.Errorf("get %s: %s: %s", path, response.Status, text)
 	}
 	return json.NewDecoder(response.Body).Decode(object)
 }

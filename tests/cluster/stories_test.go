@@ -16,6 +16,7 @@ import (
 // TestStories: duplicates in a cluster, and what people do about them.
 func TestStories(t *testing.T) {
 	c := newTestCluster(t, "node1", "node2", "node3")
+	c.tidy = (*testCluster).tidyUp
 	c.importImage()
 	c.install()
 	c.shop()
@@ -38,7 +39,7 @@ func (c *testCluster) story(name string, f func(*testCluster)) {
 		mine, with := *c.Cluster, *c.T
 		with.TB = t
 		mine.T = &with
-		inner := &testCluster{&mine, c.namespace, c.known}
+		inner := &testCluster{Cluster: &mine, namespace: c.namespace, known: c.known}
 		defer func() {
 			c.known = inner.known
 			mine.T = c.T
@@ -46,13 +47,16 @@ func (c *testCluster) story(name string, f func(*testCluster)) {
 		}()
 		f(inner)
 	})
+	if !passed && c.tidy == nil {
+		c.FailNow()
+	}
 	if !passed {
-		c.tidy()
+		c.tidy(c)
 	}
 }
 
-// tidy undoes what a story that failed has left half done.
-func (c *testCluster) tidy() {
+// tidyUp ends what a story of TestStories has left half done.
+func (c *testCluster) tidyUp() {
 	c.Helper()
 	for name, m := range c.Machines {
 		_ = c.signalKubelet(name, "CONT") // fails if the machine is off

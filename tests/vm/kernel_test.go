@@ -250,8 +250,10 @@ func openKernel(dir string) (*kernel, error) {
 		case err != nil:
 			return err
 		case strings.HasPrefix(base, "vmlinuz"), base == program:
-			k.image, k.userMode = path, base == program
-			return os.Chmod(path, 0o755)
+			if k.image = path; base == program {
+				k.userMode = true
+				return os.Chmod(path, 0o755)
+			}
 		case base == builtIn:
 			list, err := os.ReadFile(path)
 			for file := range strings.FieldsSeq(string(list)) {

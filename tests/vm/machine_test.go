@@ -111,7 +111,7 @@ func (m *machine) inUserMode(ctx context.Context, image, initramfs string) (cmd 
 	cmd.Args = append(cmd.Args, "con=null", "ssl=null")
 	done = func() {
 		// Its processes are stopped, and stay if it was interrupted.
-		_ = exec.Command("pkill", "-KILL", "-f", "^"+regexp.QuoteMeta(image)+" .* uml_dir="+m.dir).Run()
+		_ = exec.Command("pkill", "-KILL", "-f", "^"+regexp.QuoteMeta(image)+" .* uml_dir="+regexp.QuoteMeta(m.dir)).Run()
 		for _, file := range cmd.ExtraFiles {
 			_ = file.Close()
 		}

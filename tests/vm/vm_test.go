@@ -57,8 +57,8 @@ type suite struct {
 	// skip are those of them that this kernel cannot run, as an expression; empty for none.
 	skip string
 	// atLeast is how many tests run chooses: an expression that has come to choose none
-	// must not pass.
-	atLeast int
+	// must not pass. wholeAtLeast is the same for whole.
+	atLeast, wholeAtLeast int
 }
 
 // Scenarios that need a device which not every kernel has: those that dupip observes under each kernel, and all of them.
@@ -96,23 +96,23 @@ var inCI = []string{inUserMode, "6.12"}
 // withNetkit is what runs where the kernel has netkit and tcx.
 var withNetkit = []suite{
 	{
-		name: "bpf", processor: 0, pair: "netkit", atLeast: 3,
+		name: "bpf", processor: 0, pair: "netkit", atLeast: 3, wholeAtLeast: 5,
 		run:   "^(TestNetkitOrder|TestNetkitPolicy|TestFateUnchanged|TestNoPacketLost)$/^tcx",
 		whole: "^(TestNetkitOrder|TestNetkitPolicy|TestCaptureRealFrames|TestFateUnchanged|TestRealFrames|TestRingFrames|TestNoPacketLost)$/^tcx -test.bench=Netkit",
 	},
 	{
-		name: "bpf", processor: 0, pair: "ipvlan", atLeast: 3,
+		name: "bpf", processor: 0, pair: "ipvlan", atLeast: 3, wholeAtLeast: 8,
 		run:   "^(TestNoPacketLost|TestKilled|TestInsideEnds)$/^inside_ipvlan_l2",
 		whole: "^(TestNoPacketLost|TestKilled|TestCaptureRealFrames|TestRealFrames|TestRingFrames|TestAttachTwice|TestConcurrent|TestInside.*)$/^inside",
 	},
 	{
-		name: "tests/scenarios", processor: 1, pair: "netkit", atLeast: 5,
+		name: "tests/scenarios", processor: 1, pair: "netkit", atLeast: 5, wholeAtLeast: 25,
 		run:   scenarios("D1|D3|Q1|(D35|Q48)-ipvlan"),
 		whole: scenarios("D1|D2|D3|D4|D5|D6|D7|D8|D9|Q1|Q2|Q4|Q5|Q27|" + withAllDevices),
 	},
 	// Not those about MACs (D8), and about what neighbours send through each other (Q5).
 	{
-		name: "tests/scenarios", processor: 0, pair: "netkit-l3", atLeast: 5,
+		name: "tests/scenarios", processor: 0, pair: "netkit-l3", atLeast: 5, wholeAtLeast: 12,
 		run:   "^(TestScenarios|TestConfigured.*)$/^(D2|D3|D9|Q2)$",
 		whole: "^(TestScenarios|TestConfigured.*)$/^(D1|D2|D3|D4|D5|D6|D7|D9|Q1|Q2|Q4)$",
 	},
@@ -137,7 +137,7 @@ func TestLinux(t *testing.T) {
 		chosen := slices.Clone(suites[name])
 		for i := range chosen {
 			if s := &chosen[i]; only != "" {
-				s.run = cmp.Or(s.whole, s.run)
+				s.run, s.atLeast = cmp.Or(s.whole, s.run), max(s.atLeast, s.wholeAtLeast)
 			}
 		}
 		t.Run(name, func(t *testing.T) { boot(t, name, chosen, &played) })
