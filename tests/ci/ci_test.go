@@ -206,7 +206,7 @@ func TestTable(t *testing.T) {
 	got := table(warm, cold)
 	for _, want := range []string{
 		"| `ci` | itself | 9 | 7 | 3 | 64 | 30 |\n", "| all | | | 10 | 12 | 70 | 120 |\n",
-		"| `TestTable` | `ci` | 6 | 60 | a test that takes long has a row, with its comment. |\n",
+		"| `TestTable` | `ci` | 6 | 60 | a test that takes long has a row, with its comment. |\n", "| `soaks` | a random life",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("there is no %q in\n%s", want, got)

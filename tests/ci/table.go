@@ -21,7 +21,7 @@ import (
 const (
 	page = "README.md" // of the tests
 	// The table is between these.
-	tableBegin = "<!-- Made by go run -C tests ./ci -table. -->\n"
+	tableBegin = "<!-- Made by go run -C tests ./ci -table WARM,COLD. -->\n"
 	tableEnd   = "<!-- End of what is made. -->\n"
 	// slow is from how many seconds on a test has a row.
 	slow = 5
@@ -68,7 +68,7 @@ func readReport(file string) (*report, error) {
 // table is in Markdown.
 func table(warm, cold *report) string {
 	var b strings.Builder
-	b.WriteString("| part | what for | budget | warm | CPU | cold | CPU |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("Seconds, with a warm and with an empty cache of Go:\n\n| part | what for | budget | warm | CPU | cold | CPU |\n|---|---|---|---|---|---|---|\n")
 	coldParts, coldTests := make(map[string]*result), make(map[string]float64)
 	for _, p := range cold.Parts {
 		coldParts[p.Name] = p
@@ -107,6 +107,12 @@ func table(warm, cold *report) string {
 			docs[r.Package] = testDocs(r.Package)
 		}
 		fmt.Fprintf(&b, "| `%s` | `%s` | %.0f | %.0f | %s |\n", r.Name, r.part, r.Seconds, r.cold, docs[r.Package][r.Name])
+	}
+	b.WriteString("\n`make check-release` runs, one after the other:\n\n| part | what for | budget |\n|---|---|---|\n")
+	for _, p := range parts {
+		if p.isIn("release") {
+			fmt.Fprintf(&b, "| `%s` | %s | %d |\n", p.name, p.why, p.budget)
+		}
 	}
 	return b.String()
 }
