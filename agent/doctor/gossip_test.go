@@ -35,9 +35,9 @@ func TestGossipCheck(t *testing.T) {
 			f.status.Cluster.Problems = []string{"n2 does not answer by UDP: allow it", "the key file is not readable"}
 		}, Warn, []string{"n2 does not answer by UDP", "key file", "3 alive"}},
 		{"unacked", func(f *facts) {
-			f.status.Cluster.Leases, f.status.Cluster.Unacked = 30, 12
-			f.nodes = api.Nodes{Nodes: []api.Node{{Name: "n2", Unacked: 12}, {Name: "n3"}}}
-		}, Warn, []string{"12 of 30 leases", "UDP port 7951", "from n2"}},
+			f.status.Cluster.Leases, f.status.Cluster.Unacked = 30, 1
+			f.nodes = api.Nodes{Nodes: []api.Node{{Name: "n2", Unacked: 1}, {Name: "n3"}}}
+		}, Warn, []string{"1 of 30 leases", "UDP port 7951", "from n2"}},
 		{"cut off", func(f *facts) { f.status.Cluster.Members = map[string]int{"alive": 1, "dead": 2} }, Warn, []string{"no other node answers", "2 dead"}},
 		{"the first of a cluster", func(f *facts) { f.status.Cluster.Members = map[string]int{"alive": 1} }, OK, []string{"1 alive"}},
 		{"not encrypted", func(f *facts) { f.status.Cluster.Encrypted = false }, OK, []string{"not encrypted"}},

@@ -118,7 +118,7 @@ func TestDrillLines(t *testing.T) {
 		r, text := newLogging(t, slog.LevelInfo)
 		event := detector.Event{Kind: kind, Conflict: conflictOf(1, detector.Confirmed)}
 		event.Conflict.Key.IP = netip.MustParseAddr("192.0.2.7")
-		for range 40 { // more than there are lines
+		for range 50 { // more than there are lines
 			r.Publish(event)
 		}
 		r.Close()

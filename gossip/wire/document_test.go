@@ -33,8 +33,10 @@ func documented(key detector.Key, node string, netns uint64) detector.Binding {
 func sampleDocument() cluster.Document {
 	c, past := sampleConflict(), sampleConflict()
 	past.State, past.ResolvedAt, past.ID = detector.Resolved, ago(time.Millisecond), "5f3a9b21-2"
+	given := documented(v4, ourNode, 1)
+	given.Holder.Given = detector.GivenYes
 	return cluster.Document{
-		Bindings:  []detector.Binding{documented(v4, ourNode, 1), documented(v6, ourNode, 2)},
+		Bindings:  []detector.Binding{given, documented(v6, ourNode, 2)},
 		Conflicts: []detector.Conflict{c, past, {ID: "x", Key: v6, State: detector.Suspected, Scope: detector.CrossNode}},
 		Stories: []detector.Story{
 			{
@@ -140,7 +142,7 @@ func TestDocumentFits(t *testing.T) {
 	s := detector.Story{
 		Key: v6, Verdict: long, Conflict: &detector.Conflict{ID: long, Key: v4, State: detector.Resolved, Scope: detector.SameNode},
 		Bindings: []detector.Binding{{
-			Holder: detector.Holder{ID: id, InterfaceName: long, Bridge: long, NetnsName: long, Pod: detector.Pod{Namespace: long, Name: long, UID: long}},
+			Holder: detector.Holder{ID: id, InterfaceName: long, Bridge: long, NetnsName: long, Pod: detector.Pod{Namespace: long, Name: long, UID: long}, Given: 77},
 			Key:    v6, Evidence: detector.Data, FirstSeen: noon.Add(time.Hour), LastSeen: time.Unix(0, 0).AddDate(-1000, 0, 0),
 		}},
 	}
@@ -156,7 +158,7 @@ func TestDocumentFits(t *testing.T) {
 	if n := len(got.Notes); n != maxNotes || !strings.HasPrefix(got.Notes[n-1].Text, "99xxx") || len(got.Verdict) != maxSentence {
 		t.Errorf("%d notes, not the newest", n)
 	}
-	if !got.Bindings[0].FirstSeen.Equal(noon) || len(got.Bindings[0].Holder.ID.Node) != maxNodeID || len(got.Conflict.ID) != maxText {
+	if !got.Bindings[0].FirstSeen.Equal(noon) || got.Bindings[0].Holder.Given != detector.GivenUnknown || len(got.Bindings[0].Holder.ID.Node) != maxNodeID || len(got.Conflict.ID) != maxText {
 		t.Errorf("%+v", got.Bindings[0])
 	}
 	if len(all.Bindings) != 0 || all.Omitted != 0 || all.NextHops[0].Gateway != netip.MustParseAddr("fe80::1") {
