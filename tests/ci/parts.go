@@ -22,7 +22,7 @@ type workers map[lane]int
 var (
 	together = workers{timed: 2, spare: 2}
 	// alone is for a release, whose parts are judged by the second, or keep a machine busy.
-	alone = workers{spare: 1}
+	alone = workers{timed: 1}
 )
 
 // niceness is what the lanes leave to each other (nice(1)): two parts that measure time have three quarters of the processors, if they

@@ -44,7 +44,11 @@ func newRunner(chosen []part, out io.Writer) *runner {
 func (r *runner) run(ctx context.Context) *report {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	defer context.AfterFunc(ctx, r.changed.Broadcast)()
+	defer context.AfterFunc(ctx, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.changed.Broadcast()
+	})()
 	r.began = time.Now()
 	before, _ := lab.BusyNow()
 	go r.busy.watch(ctx)
