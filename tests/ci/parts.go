@@ -36,6 +36,8 @@ type part struct {
 	// budget is in seconds, with a warm cache and with what runs beside it in CI.
 	budget int
 	why    string
+	// urgent: others wait for it, so it leaves nothing to those that measure time.
+	urgent bool
 	// after are parts that must have ended.
 	after []string
 	// install are targets of tests/install.sh.
@@ -72,7 +74,7 @@ var parts = []part{
 	ofTests("scale", timed, 40, "the network of the clusters in virtual time, and a small cluster", "./scale/..."),
 
 	{
-		name: "build", lane: spare, budget: 30, script: "go build ./... && go build -C tests ./...", sets: []string{"ci", "release"},
+		name: "build", lane: spare, budget: 30, script: "go build ./... && go build -C tests ./...", sets: []string{"ci", "release"}, urgent: true,
 		why: "compiles once what all others would compile at the same time",
 	},
 	{
@@ -81,7 +83,7 @@ var parts = []part{
 	},
 	{
 		name: "kubernetes", lane: spare, budget: 15, module: "tests", packages: []string{"./cluster"}, flags: []string{"-run=TestVersion"},
-		why: "builds the programs of a Kubernetes cluster", after: []string{"build"}, sets: []string{"ci", "release"},
+		why: "builds the programs of a Kubernetes cluster", urgent: true, after: []string{"build"}, sets: []string{"ci", "release"},
 	},
 	ofTests("cluster", spare, 780, "a real Kubernetes cluster: the README's commands, upgrades, duplicates and what people do about them", "./cluster").behind("kubernetes").patiently(),
 	ofTests("vm", spare, 700, "what Linux 6.1 and 6.12 do otherwise, in emulated machines", "./vm").needs("vm").atMost("70m"),
@@ -163,6 +165,14 @@ changed=$(git status --porcelain -- %s)
 // sets are the names of sets of parts. Each lane of CI is one.
 func sets() []string {
 	return []string{"ci", "quick", "release", string(timed), string(spare)}
+}
+
+// niceness is what the part leaves to others.
+func (p part) niceness() string {
+	if p.urgent {
+		return niceness[timed]
+	}
+	return niceness[p.lane]
 }
 
 func (p part) isIn(set string) bool {

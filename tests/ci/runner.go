@@ -157,7 +157,7 @@ func (res *result) play(ctx context.Context, p part, log *os.File) error {
 		return err
 	}
 	// Where there is no such group, the processes' own level counts.
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", cmd.Process.Pid), []byte(niceness[p.lane]), 0)
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", cmd.Process.Pid), []byte(p.niceness()), 0)
 	err := cmd.Wait()
 	// What a part that was interrupted, or crashed, has left.
 	endSession(cmd.Process.Pid)
@@ -192,7 +192,7 @@ func (p part) command(ctx context.Context) *exec.Cmd {
 		}
 		args = slices.Concat(args, p.flags, p.packages)
 	}
-	cmd := exec.CommandContext(ctx, "nice", slices.Concat([]string{"-n", niceness[p.lane]}, args)...)
+	cmd := exec.CommandContext(ctx, "nice", slices.Concat([]string{"-n", p.niceness()}, args)...)
 	cmd.Dir = filepath.Join("..", p.module)
 	cmd.Env = append(os.Environ(), slices.Concat([]string{"DUPIP_TEST_SLOW=1"}, p.env)...)
 	return cmd
