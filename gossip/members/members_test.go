@@ -318,7 +318,7 @@ func TestFullDatagrams(t *testing.T) {
 	})
 }
 
-// Whoever leaves is not taken for dead, also if a twentieth of all datagrams is lost; and the other way round.
+// A member that leaves is not taken for a dead one, and a dead one not for one that left, also if one of 20 datagrams is lost.
 func TestLeavingIsNotDying(t *testing.T) {
 	inAir(t, func(t *testing.T, a *air) {
 		nodes := openCluster(t, a, 20)

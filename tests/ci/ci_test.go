@@ -136,6 +136,27 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// TestLeftBehind: what a part that failed has started ends, and a worker that has no part of its lane takes spare ones.
+func TestLeftBehind(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	r := newRunner([]part{{name: "careless", lane: spare, script: "set -m; sleep 1000 & echo $! >" + file + "; exit 3"}}, new(bytes.Buffer))
+	r.workers = alone
+	if got := strings.Join(r.run(t.Context()).failed(), ","); got != "careless" {
+		t.Errorf("failed are %q", got)
+	}
+	pid, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := strconv.Atoi(strings.TrimSpace(string(pid)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lab.Poll(t.Context(), time.Minute, func() error { return alive(id) }); err != nil {
+		t.Error(err)
+	}
+}
+
 // alive returns an error if there is such a process, and it is no zombie.
 func alive(id int) error {
 	p, err := procfs.NewProc(id)
@@ -150,13 +171,12 @@ func alive(id int) error {
 
 // TestNoTest: a part whose tests do not exist has failed.
 func TestNoTest(t *testing.T) {
+	t.Chdir("..") // as the program
 	for name, want := range map[string]bool{"TestNames": true, "TestNoSuchThing": false} {
 		r := newRunner([]part{{name: "some", lane: timed, module: "tests", packages: []string{"./ci"}, flags: []string{"-run=^" + name + "$"}}}, new(bytes.Buffer))
-		t.Chdir("..") // as the program
 		if all := r.run(t.Context()); (len(all.failed()) == 0) != want {
 			t.Errorf("%s: failed are %q", name, all.failed())
 		}
-		t.Chdir("ci")
 	}
 }
 

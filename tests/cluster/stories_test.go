@@ -47,10 +47,11 @@ func (c *testCluster) story(name string, f func(*testCluster)) {
 		}()
 		f(inner)
 	})
-	if !passed && c.tidy == nil {
+	switch {
+	case passed:
+	case c.tidy == nil:
 		c.FailNow()
-	}
-	if !passed {
+	default:
 		c.tidy(c)
 	}
 }

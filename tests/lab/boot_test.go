@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -55,7 +56,13 @@ func TestMountsOfAgents(t *testing.T) {
 	t.Parallel()
 	l := NewT(t)
 	n := l.Node("")
+	own, at := t.TempDir(), t.TempDir()
+	l.Do(os.WriteFile(filepath.Join(own, "mine"), nil, 0o600))
+	n.Mounts = []Mount{{own, at}}
 	a := l.Agent(n)
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d/root%s/mine", a.PID(), at)); err != nil {
+		t.Errorf("the agent's folder is not its node's: %v", err)
+	}
 	p := l.Pod(n, "late", PodOptions{})
 	want, err := p.Inode()
 	l.Do(err)

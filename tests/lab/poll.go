@@ -38,7 +38,8 @@ func Poll(ctx context.Context, timeout time.Duration, ok func() error) error {
 			last = err
 		}
 		// A short wait is noticed at once; a long one, or a question that takes long, does not keep the machine busy.
-		pause := max(min(max(time.Since(began)/100, 5*time.Millisecond), 50*time.Millisecond), min(time.Since(asked), time.Second))
+		pause := min(max(time.Since(began)/100, 5*time.Millisecond), 50*time.Millisecond)
+		pause = max(pause, min(time.Since(asked), time.Second))
 		if end, _ := ctx.Deadline(); time.Until(end) > 10*time.Millisecond {
 			pause = min(pause, time.Until(end)/2) // so that the last answer is not an old one
 		}
