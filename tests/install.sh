@@ -74,6 +74,7 @@ for target; do
         want iproute2 ip tc
         ;;
     vm)
+        want clang-19 clang-19
         want qemu-system-x86 qemu-system-x86_64
         # The package busybox has one that needs libraries.
         want busybox-static busybox /usr/share/doc/busybox-static

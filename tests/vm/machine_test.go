@@ -106,6 +106,10 @@ func (m *machine) emulated(ctx context.Context, image, initramfs string) *exec.C
 // inUserMode is a kernel that runs as a program, with one processor
 // (Documentation/virt/uml/user_mode_linux_howto_v2.rst). done closes what it writes to.
 func (m *machine) inUserMode(ctx context.Context, image, initramfs string) (cmd *exec.Cmd, done func(), err error) {
+	library := filepath.Join(m.dir, "xstate.so")
+	if out, err := exec.Command("clang-19", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, "um/xstate.c").CombinedOutput(); err != nil {
+		return nil, nil, fmt.Errorf("compile um/xstate.c (tests/install.sh vm installs clang-19): %w\n%s", err, out)
+	}
 	cmd = exec.CommandContext(ctx, image, "mem=1024M", "initrd="+initramfs, "rdinit=/init", "uml_dir="+m.dir)
 	cmd.Args = append(cmd.Args, strings.Fields(onPanic)...)
 	cmd.Args = append(cmd.Args, "con=null", "ssl=null")
@@ -130,7 +134,7 @@ func (m *machine) inUserMode(ctx context.Context, image, initramfs string) (cmd 
 		cmd.ExtraFiles = append(cmd.ExtraFiles, file)
 	}
 	// Its memory is a file.
-	cmd.Env = append(os.Environ(), "TMPDIR=/dev/shm")
+	cmd.Env = append(os.Environ(), "TMPDIR=/dev/shm", "LD_PRELOAD="+library)
 	return cmd, done, nil
 }
 
