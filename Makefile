@@ -67,7 +67,7 @@ run: need-root build ## (root) an agent on this machine; FLAGS="--min-overlap 2s
 	bin/dupip agent $(FLAGS)
 
 unit: need-go ## in 30 s: tests of detector, cmd and the pure parts of agent and gossip
-	@$(GO) test -short $(UNIT)
+	@$(GO) test $(UNIT)
 
 quick: need-root need-go ## (root) in 5 minutes, before a commit: linters, all packages, a few scenarios
 	@$(CI_PROGRAM) -set quick

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 // A keeper that dies is replaced, and the next one informed: a duplicate that starts afterwards is found, though no
@@ -294,7 +295,7 @@ func (c *churn) split(apart bool) {
 // there each node knows the other one.
 func TestChurn(t *testing.T) {
 	seeds := uint64(3)
-	if testing.Short() {
+	if testneeds.Raced {
 		seeds = 1 // with the race detector, each takes ten times as long
 	}
 	for seed := range seeds {

@@ -17,6 +17,7 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/transport"
 	"github.com/dupip/dupip/gossip/wire"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 // binds has a node's agent answer every query with some bindings.
@@ -119,7 +120,7 @@ func TestQuery(t *testing.T) {
 
 // Members that do not answer delay nobody, and are named at the end of the time; the others' documents come at once.
 func TestSilentMembers(t *testing.T) {
-	if testing.Short() {
+	if testneeds.Raced {
 		t.Skip("800 members take a minute with the race detector")
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -273,7 +274,7 @@ func TestServe(t *testing.T) {
 
 // What is more than one query may hold is counted as omitted.
 func TestQueryTooMuch(t *testing.T) {
-	if testing.Short() {
+	if testneeds.Raced {
 		t.Skip("half a million bindings take a minute with the race detector")
 	}
 	synctest.Test(t, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 func TestChoose(t *testing.T) {
@@ -198,7 +199,7 @@ func TestLongPartition(t *testing.T) {
 		{"for an hour", time.Hour, func(number int) int { return 1 + 3*((number-1)/3) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if testing.Short() && test.lasts > time.Hour/2 {
+			if testneeds.Raced && test.lasts > time.Hour/2 {
 				t.Skip("an hour takes a minute with the race detector")
 			}
 			inAir(t, func(t *testing.T, a *air) {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/dupip/dupip/gossip/transport"
 	"github.com/dupip/dupip/gossip/wire"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 // node is one agent's membership under test, and what its handler was called for.
@@ -299,7 +300,7 @@ func TestClusterOfFive(t *testing.T) {
 
 // No news is lost because a datagram is too full.
 func TestFullDatagrams(t *testing.T) {
-	if testing.Short() {
+	if testneeds.Raced {
 		t.Skip("60 members take a minute with the race detector")
 	}
 	inAir(t, func(t *testing.T, a *air) {

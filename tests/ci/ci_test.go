@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,12 +19,17 @@ import (
 	"github.com/dupip/dupip/tests/testjson"
 )
 
-// TestEveryPackage: each package with tests is in one part of CI, and the soaks in one of a release.
+// TestEveryPackage: each package with tests is in one part of CI that runs all of them, and the soaks in one of a release. gossip's
+// largest clusters are played in the part user. Where there are threads and no lab, the race detector looks on.
 func TestEveryPackage(t *testing.T) {
 	for _, module := range []string{".", "tests"} {
 		played := make(map[string][]string)
 		for _, p := range parts {
-			if (p.isIn("ci") || p.name == "soaks") && p.module == module && p.name != "user" && p.name != "kubernetes" {
+			chooses := slices.ContainsFunc(p.flags, func(f string) bool { return strings.HasPrefix(f, "-run") || strings.HasPrefix(f, "-skip") })
+			if (p.isIn("ci") && !p.ordinary || p.name == "soaks") && p.module == module && !chooses {
+				if raced := slices.Contains(p.flags, "-race"); raced != (module == ".") && p.name != "detector" {
+					t.Errorf("%s has the race detector: %v", p.name, raced)
+				}
 				for _, name := range packagesOf(t, module, p.packages...) {
 					played[name] = append(played[name], p.name)
 				}
@@ -58,20 +64,23 @@ func TestNames(t *testing.T) {
 			t.Errorf("two parts are called %s", p.name)
 		}
 		for _, before := range p.after {
-			if !seen[before] && !hasPart(before) {
-				t.Errorf("%s waits for %s, which is no part", p.name, before)
+			if !seen[before] {
+				t.Errorf("%s waits for %s, which is no part, or a later one", p.name, before)
 			}
 		}
 		if p.budget == 0 || p.why == "" || (p.script == "") == (p.packages == nil) {
 			t.Errorf("%s needs a budget, a reason, and either packages or a script", p.name)
 		}
+		if p.lane != timed && p.lane != spare {
+			t.Errorf("%s has no lane", p.name)
+		}
+		for _, set := range p.sets {
+			if !slices.Contains(sets(), set) {
+				t.Errorf("%s is in %s, which is no set", p.name, set)
+			}
+		}
 		seen[p.name] = true
 	}
-}
-
-func hasPart(name string) bool {
-	_, err := choose("", name)
-	return err == nil
 }
 
 // TestRunner: parts run after those that they wait for, all to their end, and one that fails fails the run.
@@ -81,11 +90,12 @@ func TestRunner(t *testing.T) {
 		{name: "late", lane: timed, budget: 9, after: []string{"early", "of another set"}, script: "echo late"},
 		{name: "early", lane: spare, budget: 0, script: "echo early; exit 3"},
 		{name: "other", lane: timed, budget: 9, script: "echo other"},
+		{name: "lost", lane: "lost", script: "true"},
 	}, &out)
 	all := r.run(t.Context())
 	all.print(&out)
 	text := out.String()
-	for _, want := range []string{"early\n", "late\n", "other\n", "FAILED: exit status 3", "over its budget  FAILED", "0 passed, 0 failed, 0 skipped\n"} {
+	for _, want := range []string{"early\n", "late\n", "other\n", "FAILED: exit status 3", "early: exit status 3\nearly\n", "over its budget  FAILED", "0 passed, 0 failed, 0 skipped\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("there is no %q", want)
 		}
@@ -96,8 +106,8 @@ func TestRunner(t *testing.T) {
 	if p := all.Parts[0]; p.CPU <= 0 || p.Seconds <= 0 {
 		t.Errorf("%s took %v s and %v s of CPU, all %v", p.Name, p.Seconds, p.CPU, all.CPU)
 	}
-	if got := strings.Join(all.failed(), ","); got != "early" {
-		t.Errorf("failed are %s, want early", got)
+	if got := strings.Join(all.failed(), ","); got != "early,lost" {
+		t.Errorf("failed are %s, want early and the one that nobody takes", got)
 	}
 	if t.Failed() {
 		t.Log(text)
@@ -106,9 +116,9 @@ func TestRunner(t *testing.T) {
 
 // TestInterrupted: a part that is interrupted ends, with all that it has started, and no other one begins.
 func TestInterrupted(t *testing.T) {
-	ctx, stop := context.WithCancel(t.Context())
-	file := filepath.Join(t.TempDir(), "pid")
-	script := "set -m; sleep 1000 & echo $! >" + file + ".new; mv " + file + ".new " + file + "; wait"
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	file, cleaned := filepath.Join(t.TempDir(), "pid"), filepath.Join(t.TempDir(), "cleaned")
+	script := "trap 'sleep 0.2; touch " + cleaned + "; exit 1' INT; set -m; sleep 1000 & echo $! >" + file + ".new; mv " + file + ".new " + file + "; wait"
 	r := newRunner([]part{
 		{name: "endless", lane: timed, script: script},
 		{name: "next", lane: spare, after: []string{"endless"}, script: "true"},
@@ -126,6 +136,9 @@ func TestInterrupted(t *testing.T) {
 	if got := strings.Join(all.failed(), ","); got != "endless" || len(all.Parts) != 1 {
 		t.Errorf("%d parts have begun, and failed are %q", len(all.Parts), got)
 	}
+	if _, err := os.Stat(cleaned); err != nil {
+		t.Errorf("it could not clean up: %v", err)
+	}
 	id, err := strconv.Atoi(strings.TrimSpace(string(pid)))
 	if err != nil {
 		t.Fatal(err)
@@ -136,10 +149,13 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestLeftBehind: what a part that failed has started ends, and a worker that has no part of its lane takes spare ones.
+// TestLeftBehind: what a part that failed has started ends. A worker that is alone takes parts of each lane.
 func TestLeftBehind(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
-	r := newRunner([]part{{name: "careless", lane: spare, script: "set -m; sleep 1000 & echo $! >" + file + "; exit 3"}}, new(bytes.Buffer))
+	r := newRunner([]part{
+		{name: "first", lane: spare, script: "true"},
+		{name: "careless", lane: timed, after: []string{"first"}, script: "set -m; sleep 1000 & echo $! >" + file + "; exit 3"},
+	}, new(bytes.Buffer))
 	r.workers = alone
 	if got := strings.Join(r.run(t.Context()).failed(), ","); got != "careless" {
 		t.Errorf("failed are %q", got)
@@ -172,10 +188,10 @@ func alive(id int) error {
 // TestNoTest: a part whose tests do not exist has failed.
 func TestNoTest(t *testing.T) {
 	t.Chdir("..") // as the program
-	for name, want := range map[string]bool{"TestNames": true, "TestNoSuchThing": false} {
+	for name, want := range map[string]string{"TestNames": "", "TestNoSuchThing": "no test has passed"} {
 		r := newRunner([]part{{name: "some", lane: timed, module: "tests", packages: []string{"./ci"}, flags: []string{"-run=^" + name + "$"}}}, new(bytes.Buffer))
-		if all := r.run(t.Context()); (len(all.failed()) == 0) != want {
-			t.Errorf("%s: failed are %q", name, all.failed())
+		if got := r.run(t.Context()).Parts[0].Err; got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
 }

@@ -5,7 +5,7 @@
 //	make test PARTS=e2e,lint      some parts
 //	make quick                    what a developer runs before a commit
 //
-// Its flags are for who works on the tests themselves, from the folder tests: -set timed -busy -times 10 runs all that measures time
+// Its other flags are for work on the tests themselves, in the folder tests: -set timed -busy -times 10 runs all that measures time
 // ten times beside a busy loop; -table WARM,COLD, with the names of two files that runs have left as bin/ci.json, makes the table of
 // tests/README.md.
 package main
@@ -50,10 +50,13 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
-	if err := install(ctx, chosen); err != nil {
+	if err := install(chosen); err != nil {
 		return err
+	}
+	if *times < 1 {
+		return errors.New("-times must be 1 or more")
 	}
 	if *busy {
 		go spin()
@@ -80,7 +83,7 @@ func run() error {
 }
 
 // install installs what parts need. Only one may install at a time.
-func install(ctx context.Context, chosen []part) error {
+func install(chosen []part) error {
 	var targets []string
 	for _, p := range chosen {
 		targets = append(targets, strings.Fields(p.install)...)
@@ -89,7 +92,7 @@ func install(ctx context.Context, chosen []part) error {
 		return nil
 	}
 	slices.Sort(targets)
-	cmd := exec.CommandContext(ctx, "./install.sh", slices.Compact(targets)...)
+	cmd := exec.Command("./install.sh", slices.Compact(targets)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	return cmd.Run()
 }

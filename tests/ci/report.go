@@ -98,15 +98,22 @@ func (r *report) print(out io.Writer) {
 	fmt.Fprintf(out, "%-12s %8.0f %8s %8.0f\n\n", "all", r.Seconds, "", r.CPU)
 	count := make(map[string]int)
 	for _, p := range r.Parts {
+		explained := false
 		for _, t := range p.Tests {
 			count[t.Action]++
 			if t.Failed() {
-				fmt.Fprintf(out, "%s: %s %s\n%s\n", t.Action, t.Package, t.Name, bytes.Join(reason.FindAll(t.Output, 12), []byte("\n")))
+				explained = true
+				fmt.Fprintf(out, "%s: %s %s\n%s\n", t.Action, t.Package, t.Name, bytes.Join(last(reason.FindAll(t.Output, -1), 12), []byte("\n")))
 			}
+		}
+		if p.Err != "" && !explained {
+			fmt.Fprintf(out, "%s: %s\n%s\n", p.Name, p.Err, strings.Join(last(strings.Split(strings.TrimSpace(p.log), "\n"), 20), "\n"))
 		}
 	}
 	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", count["pass"], count["fail"]+count["unfinished"], count["skip"])
 }
+
+func last[T any](all []T, n int) []T { return all[max(len(all)-n, 0):] }
 
 func (r *report) write(file string) error {
 	data, err := json.MarshalIndent(r, "", "\t")

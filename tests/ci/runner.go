@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -59,6 +60,11 @@ func (r *runner) run(ctx context.Context) *report {
 		}
 	}
 	all.Wait()
+	if ctx.Err() == nil {
+		for _, p := range r.waiting {
+			r.results = append(r.results, &result{Name: p.name, Budget: p.budget, Why: p.why, Err: "no worker took it"})
+		}
+	}
 	after, _ := lab.BusyNow()
 	return &report{Parts: r.results, Seconds: time.Since(r.began).Seconds(), CPU: (after.CPU - before.CPU).Seconds()}
 }
@@ -67,7 +73,7 @@ func (r *runner) run(ctx context.Context) *report {
 func (r *runner) work(ctx context.Context, l lane) {
 	for {
 		p, ok := r.next(ctx, l)
-		if ctx.Err() != nil || !ok && l == spare {
+		if ctx.Err() != nil || !ok && l != timed {
 			return
 		}
 		if !ok {
@@ -91,13 +97,14 @@ func (r *runner) next(ctx context.Context, l lane) (part, bool) {
 	for {
 		left := false
 		for i, p := range r.waiting {
-			if p.lane != l {
+			if p.lane != l && l != anyLane {
 				continue
 			}
 			left = true
 			if !slices.ContainsFunc(p.after, r.pending) {
 				r.waiting = slices.Delete(r.waiting, i, i+1)
 				r.ended[p.name] = false
+				fmt.Fprintf(r.out, "-- %s begins\n", p.name)
 				return p, true
 			}
 		}
@@ -118,7 +125,7 @@ func (r *runner) pending(name string) bool {
 func (r *runner) play(ctx context.Context, p part) *result {
 	began := time.Now()
 	res := &result{Name: p.name, Budget: p.budget, Why: p.why, began: began.Sub(r.began)}
-	// A file, so that a process which is left behind holds nothing up.
+	// A file: nobody waits for a process that is left behind and holds a pipe open.
 	log, err := os.CreateTemp("", "dupip-ci-")
 	if err != nil {
 		res.Err = err.Error()
@@ -147,10 +154,13 @@ func (r *runner) play(ctx context.Context, p part) *result {
 
 // play runs a part with its output in a file.
 func (res *result) play(ctx context.Context, p part, log *os.File) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.limit()+30*time.Minute, errors.New("it did not end"))
+	defer cancel()
 	cmd := p.command(ctx)
 	// A session is a scheduling group, whose share does not depend on how many threads it has (sched(7), autogroup).
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
-	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) }
+	// The go command waits then until its tests have cleaned up.
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGINT) }
 	cmd.WaitDelay = time.Minute
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
@@ -159,6 +169,9 @@ func (res *result) play(ctx context.Context, p part, log *os.File) error {
 	// Where there is no such group, the processes' own level counts.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", cmd.Process.Pid), []byte(p.niceness()), 0)
 	err := cmd.Wait()
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
 	// What a part that was interrupted, or crashed, has left.
 	endSession(cmd.Process.Pid)
 	if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
@@ -169,13 +182,17 @@ func (res *result) play(ctx context.Context, p part, log *os.File) error {
 
 // endSession ends what is left of a session: some programs start others in process groups of their own.
 func endSession(id int) {
-	all, err := procfs.AllProcs()
-	if err != nil {
-		return
-	}
-	for _, p := range all {
-		if stat, err := p.Stat(); err == nil && stat.Session == id {
-			_ = unix.Kill(p.PID, unix.SIGKILL)
+	for left := true; left; { // until none has come meanwhile
+		left = false
+		all, err := procfs.AllProcs()
+		if err != nil {
+			return
+		}
+		for _, p := range all {
+			if stat, err := p.Stat(); err == nil && stat.Session == id && stat.State != "Z" {
+				left = true
+				_ = unix.Kill(p.PID, unix.SIGKILL)
+			}
 		}
 	}
 }
@@ -185,7 +202,7 @@ func (p part) command(ctx context.Context) *exec.Cmd {
 	args := []string{"bash", "-euc", p.script}
 	if p.script == "" {
 		// The part lint vets.
-		args = []string{"go", "test", "-json", "-vet=off", "-count=1", "-timeout=" + cmp.Or(p.timeout, "30m")}
+		args = []string{"go", "test", "-json", "-vet=off", "-count=1", "-timeout=" + p.limit().String()}
 		if p.ordinary {
 			path, _ := filepath.Abs("as-user.sh") // fails if the working directory is gone
 			args = append(args, "-exec='"+path+"'")
@@ -194,9 +211,12 @@ func (p part) command(ctx context.Context) *exec.Cmd {
 	}
 	cmd := exec.CommandContext(ctx, "nice", slices.Concat([]string{"-n", p.niceness()}, args)...)
 	cmd.Dir = filepath.Join("..", p.module)
-	cmd.Env = append(os.Environ(), slices.Concat([]string{"DUPIP_TEST_SLOW=1"}, p.env)...)
+	cmd.Env = append(os.Environ(), slices.Concat([]string{"CI=true", "DUPIP_TEST_SLOW=1"}, p.env)...)
 	return cmd
 }
+
+// limit is how long a part's tests may take.
+func (p part) limit() time.Duration { return cmp.Or(p.timeout, 30*time.Minute) }
 
 // history is how busy the machine was, second by second.
 type history struct {

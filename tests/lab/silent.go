@@ -75,7 +75,7 @@ func (n *Netns) listens(device string, addrs []netip.Addr) error {
 		})
 		for _, a := range addrs {
 			// The solicited-node address (RFC 4291, 2.7.1).
-			if b := a.As16(); err == nil && a.Is6() && !bytes.Contains(groups, fmt.Appendf(nil, " ff0200000000000000000001ff%x ", b[13:])) {
+			if b := a.As16(); err == nil && a.Is6() && !bytes.Contains(groups, fmt.Appendf(nil, "%-4d %-15s ff0200000000000000000001ff%x ", link.Attrs().Index, device, b[13:])) {
 				err = fmt.Errorf("%s in netns %s has not joined the group of %v", device, n.Name, a)
 			}
 		}

@@ -151,6 +151,9 @@ func boot(t *testing.T, name string, suites []suite, played *matrix) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if want := strings.TrimSuffix(name, "-um"); name != "newest" && k.series != want {
+		t.Fatalf("this is Linux %s, want %s", k.series, want)
+	}
 	m := &machine{dir: t.TempDir(), lines: 1 + len(suites)}
 	initramfs := filepath.Join(m.dir, "initramfs")
 	if err := build(k, suites, initramfs); err != nil {
