@@ -180,21 +180,22 @@ func (res *result) play(ctx context.Context, p part, log *os.File) error {
 	return err
 }
 
-// endSession ends what is left of a session: some programs start others in process groups of their own.
+// endSession ends what is left of a session: some programs start others in process groups of their own. It looks until nothing is left,
+// because one may have started another meanwhile; for 10 s, because one that waits for a device cannot be ended.
 func endSession(id int) {
-	for left := true; left; { // until none has come meanwhile
-		left = false
+	_ = lab.Poll(context.Background(), 10*time.Second, func() error {
 		all, err := procfs.AllProcs()
 		if err != nil {
-			return
+			return lab.Final(err)
 		}
 		for _, p := range all {
-			if stat, err := p.Stat(); err == nil && stat.Session == id && stat.State != "Z" {
-				left = true
+			if stat, statErr := p.Stat(); statErr == nil && stat.Session == id && stat.State != "Z" {
+				err = fmt.Errorf("process %d is left", p.PID)
 				_ = unix.Kill(p.PID, unix.SIGKILL)
 			}
 		}
-	}
+		return err
+	})
 }
 
 // command is what runs a part. The working directory is that of the tests' module.
