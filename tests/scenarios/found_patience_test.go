@@ -157,6 +157,7 @@ func joinsUnderLoss(s *Stage) {
 // one id, at the nodes of all of them.
 func (s *Stage) hasHolders(holders []*lab.Pod, ips []netip.Addr, patience time.Duration) {
 	s.Helper()
+	s.Expect(ips...)
 	for _, ip := range ips {
 		e, err := s.agentOf(holders[0].Node).Watch.WaitConfirmed(ip, patience)
 		s.Do(err)
