@@ -108,10 +108,9 @@ func TestInsideEnds(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(p.file.Close(), unix.Close(p.socket)); err != nil {
+		if err := errors.Join(p.file.Close(), p.socket.Close()); err != nil {
 			t.Fatal(err)
 		}
-		p.socket = -1
 		poll(t, func() bool {
 			_, err := netlink.LinkByName("end0")
 			return err != nil

@@ -244,7 +244,7 @@ func TestInsideOrder(t *testing.T) {
 		refused := func(ip string) {
 			t.Helper()
 			// The sender is told that the packet is dropped.
-			if _, err := unix.Write(p.socket, ipv4Frame(ip)); !errors.Is(err, unix.ENOBUFS) {
+			if _, err := p.socket.Write(ipv4Frame(ip)); !errors.Is(err, unix.ENOBUFS) {
 				t.Errorf("sending what is dropped: %v", err)
 			}
 		}

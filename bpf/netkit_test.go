@@ -54,7 +54,7 @@ func TestNetkitOrder(t *testing.T) {
 	refused := func(frame []byte) {
 		t.Helper()
 		// Unlike a veth, netkit tells the sender that the packet is dropped.
-		if _, err := unix.Write(p.socket, frame); !errors.Is(err, unix.ENOBUFS) {
+		if _, err := p.socket.Write(frame); !errors.Is(err, unix.ENOBUFS) {
 			t.Errorf("sending what is dropped: %v", err)
 		}
 	}
@@ -101,7 +101,7 @@ func TestNetkitPolicy(t *testing.T) {
 		t.Helper()
 		last++
 		ip, before := fmt.Sprint("10.0.0.", last), entered.count(t)
-		_, err := unix.Write(p.socket, ipv4Frame(ip))
+		_, err := p.socket.Write(ipv4Frame(ip))
 		if passes != (err == nil) || err != nil && !errors.Is(err, unix.ENOBUFS) {
 			t.Errorf("%s: sending: %v", when, err)
 		}
@@ -124,7 +124,7 @@ func TestNetkitPolicy(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := unix.Write(p.socket, ipv4Frame("10.0.0.99")); !errors.Is(err, unix.ENOBUFS) {
+	if _, err := p.socket.Write(ipv4Frame("10.0.0.99")); !errors.Is(err, unix.ENOBUFS) {
 		t.Errorf("sending without us: %v", err)
 	}
 }

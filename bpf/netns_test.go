@@ -14,6 +14,10 @@ import (
 	"github.com/dupip/dupip/internal/testneeds"
 )
 
+// Other goroutines must not run on the main thread: the runtime never ends it, so that a netns which it is in when its goroutine
+// returns would stay.
+func init() { runtime.LockOSThread() }
+
 // isolate moves the calling test into a network namespace of its own, which ends with the
 // test. Subtests run elsewhere and need their own.
 func isolate(t testing.TB) {
@@ -132,7 +136,7 @@ var (
 type pod struct {
 	*namespace
 	ifindex int        // of the host side, or what stands for eth0
-	socket  int        // a packet socket on eth0
+	socket  *os.File   // a packet socket on eth0
 	peer    int        // ifindex of eth0
 	gateway *namespace // who has hostIP, if not the test's netns
 	kind    insideKind // of eth0, if its end is not here
@@ -197,15 +201,16 @@ func (p *pod) setUp(t testing.TB, host net.HardwareAddr) {
 // open opens the socket.
 func (p *pod) open(t testing.TB) {
 	t.Helper()
-	p.do(t, func() (err error) {
-		p.socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	p.do(t, func() error {
+		socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
-		return unix.Bind(p.socket, &unix.SockaddrLinklayer{Ifindex: p.peer})
+		file := os.NewFile(uintptr(socket), "packet socket")
+		t.Cleanup(func() { _ = file.Close() })
+		p.socket = file
+		return unix.Bind(socket, &unix.SockaddrLinklayer{Ifindex: p.peer})
 	})
-	socket := p.socket
-	t.Cleanup(func() { _ = unix.Close(socket) })
 }
 
 // attach attaches the observer to what leads to the pod.
@@ -266,7 +271,7 @@ func addAddress(link netlink.Link, ip string) error {
 // send sends a frame as it is from the pod's eth0.
 func (p *pod) send(t *testing.T, frame []byte) {
 	t.Helper()
-	if _, err := unix.Write(p.socket, frame); err != nil && (!p.kind.routes || !errors.Is(err, unix.ENOBUFS)) {
+	if _, err := p.socket.Write(frame); err != nil && (!p.kind.routes || !errors.Is(err, unix.ENOBUFS)) {
 		t.Fatalf("send %d bytes: %v", len(frame), err)
 	}
 }
