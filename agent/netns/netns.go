@@ -17,6 +17,9 @@ import (
 // Self is the path of the calling thread's netns.
 const Self = "/proc/thread-self/ns/net"
 
+// Other goroutines must not run on the main thread: it is the one whose netns /proc/PID/ns/net shows, and the runtime never ends it.
+func init() { runtime.LockOSThread() }
+
 // Do runs fn on a locked thread inside the netns that file refers to. A thread that cannot return to
 // its own netns ends with its goroutine, so no other code runs in the wrong one. Errors of fn are not
 // wrapped.

@@ -2,12 +2,15 @@ package netns_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/internal/ownnetns"
@@ -42,6 +45,31 @@ func TestDoRunsInsideAndComesBack(t *testing.T) {
 	if err := netns.Do(pod, func() error { return boom }); !errors.Is(err, boom) {
 		t.Errorf("error %v, want that of the function", err)
 	}
+}
+
+// TestDoShowsNoOther: /proc/PID/ns/net is the netns of the main thread. Whoever lists processes, such as Finder.Refs, would take one
+// that this process is just visiting for its own.
+func TestDoShowsNoOther(t *testing.T) {
+	testneeds.Root(t)
+	own, err := os.Readlink("/proc/self/ns/net")
+	must(t, err)
+	var group errgroup.Group
+	var all sync.WaitGroup // at the same time: there is no thread but the main one left
+	for range 64 {
+		all.Add(1)
+		group.Go(func() error {
+			return netns.DoInNew(func() error {
+				all.Done()
+				all.Wait()
+				shown, err := os.Readlink("/proc/self/ns/net")
+				if err == nil && shown != own {
+					err = fmt.Errorf("this process shows %s, want its own, %s", shown, own)
+				}
+				return err
+			})
+		})
+	}
+	must(t, group.Wait())
 }
 
 func TestDoInNewRunsInsideAndComesBack(t *testing.T) {
