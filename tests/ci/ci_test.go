@@ -210,7 +210,7 @@ func TestRead(t *testing.T) {
 {"Action":"run","Package":"p","Test":"TestB"}
 {"Action":"output","Package":"p","Test":"TestB","Output":"    p_test.go:7: it is 3\n"}
 {"Action":"output","Package":"p","Test":"TestB","Output":"        the log of a process\n"}
-{"Action":"output","Package":"p","Test":"TestB","Output":"        inside_test.go:9: it is 4\n"}
+{"Action":"output","Package":"p","Test":"TestB","Output":"            inside_test.go:9: it is 4\n"}
 {"Action":"output","Package":"p","Test":"TestB","Output":"panic: boom\n"}
 {"Action":"output","Package":"p","Output":"FAIL\tp\t2s\n"}
 {"Action":"fail","Package":"p","Elapsed":2}
@@ -218,7 +218,7 @@ func TestRead(t *testing.T) {
 not of go test
 `), &h)
 	got := res.log
-	for _, want := range []string{"pass TestA (1.50s)\n", "unfinished TestB (0.00s)\n    p_test.go:7: it is 3\n        the log of a process\n        inside_test.go:9: it is 4\npanic: boom\n", "how busy the machine was is not known\n", "FAIL\tp\t2s\n", "syntax error", "not of go test\n"} {
+	for _, want := range []string{"pass TestA (1.50s)\n", "unfinished TestB (0.00s)\n    p_test.go:7: it is 3\n        the log of a process\n            inside_test.go:9: it is 4\npanic: boom\n", "how busy the machine was is not known\n", "FAIL\tp\t2s\n", "syntax error", "not of go test\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("there is no %q in\n%s", want, got)
 		}
@@ -228,7 +228,7 @@ not of go test
 	}
 	var out bytes.Buffer
 	(&report{Parts: []*result{&res}}).print(&out)
-	for _, want := range []string{"unfinished: p TestB\n    p_test.go:7: it is 3\n        inside_test.go:9: it is 4\npanic: boom\n", "\n1 passed, 1 failed, 0 skipped\n"} {
+	for _, want := range []string{"unfinished: p TestB\n    p_test.go:7: it is 3\n            inside_test.go:9: it is 4\npanic: boom\n", "\n1 passed, 1 failed, 0 skipped\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("at the end there is no %q in\n%s", want, &out)
 		}

@@ -35,8 +35,8 @@ type result struct {
 }
 
 // reason is the beginning of what a test has logged, of how it crashed, or what is known of the machine: one of these lines says why
-// it failed. A test of another machine logs with that of this one, indented by four more.
-var reason = regexp.MustCompile(`(?m)^(?: {4,8}\w+\.go:\d+: |    for |panic: ).{1,400}`)
+// it failed. Tests of another machine log with that of this one, indented by more.
+var reason = regexp.MustCompile(`(?m)^(?: {4,}\w+\.go:\d+: |    for |panic: ).{1,400}`)
 
 // read takes what go test -json has printed. The output of a test that passed is not kept.
 func (res *result) read(log []byte, busy *history) {
