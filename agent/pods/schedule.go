@@ -8,11 +8,11 @@ const (
 	relistPause = 2 * time.Second
 )
 
-// pauses are those between the early lists for a pending netns. Afterwards it most likely belongs to
-// no pod.
+// pauses are those between the early lists for a pending netns, for a minute: a runtime lists a pod once it has made it, which took
+// 18 s on a machine that was 99% busy. Afterwards the netns most likely belongs to no pod.
 var pauses = []time.Duration{
 	50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
-	time.Second, 2 * time.Second, 5 * time.Second,
+	time.Second, 2 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second, 10 * time.Second, 10 * time.Second, 20 * time.Second,
 }
 
 // schedule determines when the runtime's list is read: at ordinary times, and earlier while a netns has
