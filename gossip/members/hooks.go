@@ -90,6 +90,12 @@ func (h *hooks) NotifyLeave(node *memberlist.Node) {
 	h.mu.Lock()
 	was, there := h.present[id]
 	delete(h.present, id)
+	if len(h.present) == 0 {
+		select {
+		case h.alone <- struct{}{}:
+		default:
+		}
+	}
 	h.mu.Unlock()
 	if there && !was.left {
 		if was.Role != cluster.Reporter { // which finds the agents itself; its address is another pod's soon

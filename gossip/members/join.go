@@ -88,9 +88,11 @@ func (m *Members) join(ctx context.Context) {
 		case <-ctx.Done():
 			m.peers.write(m.addresses(cluster.Agent))
 			return
+		case <-m.alone:
+			retry = firstRetry
 		case <-timer.C:
+			m.joinRound(ctx)
 		}
-		m.joinRound(ctx)
 		wait := lookAgain
 		if m.count() == 1 {
 			wait, retry = retry, min(2*retry, lookAgain)

@@ -233,6 +233,23 @@ func TestLongPartition(t *testing.T) {
 	}
 }
 
+// A node that is cut off tries again soon, whenever that happens, and not only when it would have looked for lost members.
+func TestCutOff(t *testing.T) {
+	for after := time.Duration(0); after < lookAgain; after += 5 * time.Second {
+		inAir(t, func(t *testing.T, a *air) {
+			nodes := openCluster(t, a, 3)
+			time.Sleep(after)
+			off := nodes[2]
+			a.lose(func(from, to netip.AddrPort, _ bool) bool { return (from == off.address()) != (to == off.address()) })
+			within(t, "it is alone", time.Minute, func() bool { return off.others() == "" })
+			time.Sleep(5 * time.Second) // memberlist's own news of it is over
+			a.lose(nil)
+			took := complete(t, 12*time.Second, nodes...)
+			t.Logf("cut off after %v: complete after %v", after, took)
+		})
+	}
+}
+
 // Rejoin exchanges the list with three members at once.
 func TestRejoin(t *testing.T) {
 	inAir(t, func(t *testing.T, a *air) {

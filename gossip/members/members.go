@@ -102,8 +102,9 @@ type Members struct {
 	leaving   atomic.Bool
 	peers     *peersFile
 	joins     *joins
-	unknown   resync // members of which no news has come yet
-	returned  resync // members that were lost
+	alone     chan struct{} // has a value when the last other member was lost
+	unknown   resync        // members of which no news has come yet
+	returned  resync        // members that were lost
 
 	mu       sync.Mutex
 	present  map[wire.MemberID]presence
@@ -177,7 +178,7 @@ func Open(opts Options) (*Members, error) {
 	}
 	m.self = m.metadata().member()
 	m.peers = openPeers(opts.PeersFile)
-	m.joins = newJoins(targets, m.peers.last, time.Now())
+	m.joins, m.alone = newJoins(targets, m.peers.last, time.Now()), make(chan struct{}, 1)
 	if err := m.listen(); err != nil {
 		return nil, err
 	}
