@@ -47,8 +47,7 @@ func TestDoRunsInsideAndComesBack(t *testing.T) {
 	}
 }
 
-// TestDoShowsNoOther: /proc/PID/ns/net is the netns of the main thread. Whoever lists processes, such as Finder.Refs, would take one
-// that this process is just visiting for its own.
+// TestDoShowsNoOther: whoever lists processes, such as Finder.Refs, sees this one in its own netns, also while it visits others.
 func TestDoShowsNoOther(t *testing.T) {
 	testneeds.Root(t)
 	own, err := os.Readlink("/proc/self/ns/net")
@@ -58,8 +57,10 @@ func TestDoShowsNoOther(t *testing.T) {
 	for range 64 {
 		all.Add(1)
 		group.Go(func() error {
+			entered := sync.OnceFunc(all.Done)
+			defer entered()
 			return netns.DoInNew(func() error {
-				all.Done()
+				entered()
 				all.Wait()
 				shown, err := os.Readlink("/proc/self/ns/net")
 				if err == nil && shown != own {

@@ -90,7 +90,7 @@ func (h *hooks) NotifyLeave(node *memberlist.Node) {
 	h.mu.Lock()
 	was, there := h.present[id]
 	delete(h.present, id)
-	if len(h.present) == 0 {
+	if there && len(h.present) == 0 {
 		select {
 		case h.alone <- struct{}{}:
 		default:

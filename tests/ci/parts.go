@@ -62,7 +62,7 @@ type part struct {
 }
 
 const (
-	// patient is for parts that have no processor to themselves: beside two parts that measure time they get a seventh of two.
+	// patient is for parts that have no processor to themselves: beside two that measure time they get a seventh of the processors, or less.
 	patient = "DUPIP_TEST_PATIENCE=10"
 	release = "DUPIP_TEST_RELEASE=1"
 )

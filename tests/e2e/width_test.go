@@ -110,20 +110,21 @@ func piped(t testing.TB, columns string, args ...string) string {
 // Whatever the width, lines fit it and use it, and no word is broken.
 func testWidth(t *testing.T, s *shown) {
 	for _, args := range slices.Concat(s.forPeople(), helps) {
-		wrong := ""
+		broken := ""
 		for range 3 { // what is there may change meanwhile, such as the files of other tests in /run/netns
-			if wrong = badlyPrinted(t, args); wrong == "" {
+			if broken = brokenWord(t, args); broken == "" {
 				break
 			}
 		}
-		if wrong != "" {
-			t.Errorf("dupip %v %s", args, wrong)
+		if broken != "" {
+			t.Errorf("dupip %v %s", args, broken)
 		}
 	}
 }
 
-// badlyPrinted says what is wrong with what a command prints in terminals of some widths; nothing if that is right.
-func badlyPrinted(t *testing.T, args []string) string {
+// brokenWord checks the lines that a command prints in terminals of some widths, and says which word is in one of them only; nothing if
+// none is.
+func brokenWord(t *testing.T, args []string) string {
 	t.Helper()
 	whole := piped(t, "1000", args...)
 	_, columnsOfWhole := longest(whole)
@@ -133,10 +134,10 @@ func badlyPrinted(t *testing.T, args []string) string {
 		printed[width] = got
 		line, columns := longest(got)
 		if columns > width {
-			return fmt.Sprintf("in %d columns has a line of %d: %s", width, columns, line)
+			t.Errorf("dupip %v in %d columns has a line of %d: %s", args, width, columns, line)
 		}
 		if width == 200 && columnsOfWhole > 80 && columns <= 80 {
-			return fmt.Sprintf("in %d columns uses %d:\n%s", width, columns, got)
+			t.Errorf("dupip %v in %d columns uses %d:\n%s", args, width, columns, got)
 		}
 	}
 	words := append(wordsOf(whole), wordsOf(piped(t, "1000", args...))...)

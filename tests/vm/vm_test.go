@@ -287,11 +287,11 @@ func report(t *testing.T, s suite, log string) (rest string) {
 			// A test that is skipped where it was chosen to run is one that does not run.
 			if r.Action != "pass" {
 				// It begins with why, and the logs of processes come last.
-				head, rest := string(r.Output), ""
+				head, end := string(r.Output), ""
 				if all := strings.SplitAfterN(head, "\n", 31); len(all) > 30 {
-					head, rest = strings.Join(all[:30], ""), "...\n"+tail(all[30], 70)
+					head, end = strings.Join(all[:30], ""), "...\n"+tail(all[30], 70)
 				}
-				t.Errorf("%s under this kernel:\n%s%s", r.Action, head, rest)
+				t.Errorf("%s under this kernel:\n%s%s", r.Action, head, end)
 			}
 		})
 	}
