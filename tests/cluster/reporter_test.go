@@ -105,8 +105,10 @@ func TestReporter(t *testing.T) {
 	for _, name := range []string{"old", "new"} {
 		for _, reason := range []string{"DuplicateIP", "DuplicateIPResolved"} {
 			list, err := c.dupipEvents(name, reason)
-			c.Do(err)
-			if len(list) != 1 {
+			if !errors.Is(err, errNoEvent) { // one that nobody renews lives for a minute
+				c.Do(err)
+			}
+			if len(list) > 1 {
 				t.Errorf("%s has %d Events %s", name, len(list), reason)
 			}
 		}
