@@ -316,17 +316,20 @@ func (s *testCluster) rogueMember(key string) {
 	s.survived(memory)
 	did := stop()
 	s.Logf("the rogue: %+v in %.1f s", did, time.Since(began).Seconds())
+	// A keeper takes 5,000 leases of a node at once, and 1,000 a second. The other nodes have few.
+	most := 6000 + int(1000*time.Since(invited).Seconds())
+	sent := did.Leases / len(s.nodes)
 	for _, n := range s.nodes {
 		status, err := s.status(n.agent)
 		s.Do(err)
 		if n == s.nodes[0] {
-			s.Logf("%s keeps %d leases, dropped %v", n.ShortName(), status.Kept, nonzero(status.Dropped))
+			s.Logf("%s was sent %d leases and keeps %d, dropped %v", n.ShortName(), sent, status.Kept, nonzero(status.Dropped))
 		}
-		if status.Dropped["lease rate of a node"] == 0 {
-			s.Errorf("%s took all leases: dropped %v", n.ShortName(), nonzero(status.Dropped))
+		// On a slow machine the rogue cannot send so many.
+		if status.Dropped["lease rate of a node"] == 0 && sent > 2*most {
+			s.Errorf("%s took all of %d leases: dropped %v", n.ShortName(), sent, nonzero(status.Dropped))
 		}
-		// A keeper takes 5,000 leases of a node at once, and 1,000 a second. The other nodes have few.
-		if most := 6000 + int(1000*time.Since(invited).Seconds()); status.Kept > most {
+		if status.Kept > most {
 			s.Errorf("%s keeps %d leases, want %d at most", n.ShortName(), status.Kept, most)
 		}
 	}
