@@ -31,8 +31,10 @@ case "$CNI_COMMAND" in ADD) sleep 1 ;; DEL) sleep 3 ;; esac
 printf %%s "$result"
 exit $code
 `
+	// unheldAfter is the agent's. A slow machine needs seconds from the reservation to the interface, beside the one of slowHostLocal.
+	unheldAfter = 5 * time.Second
 	// lawfulFor is how long a lawful state lasts at least: longer than the agent needs for any finding.
-	lawfulFor = 5 * time.Second
+	lawfulFor = unheldAfter + 3*time.Second
 )
 
 // TestAuditPrecision: while pods are made and removed, slowly and many at once, and in all states in which the store and the
@@ -49,14 +51,14 @@ func TestAuditPrecision(t *testing.T) {
 		Scripts: map[string]string{
 			"slow": fmt.Sprintf(slowPlugin, slow), "host-local": fmt.Sprintf(slowHostLocal, slow, plugins),
 		},
-	}, "--unheld-after", "2s")
+	}, "--unheld-after", unheldAfter.String())
 	audits := b.WatchAudit(b.agent.Client)
 	// quiet fails the test if there has been a finding while play ran, and for some seconds after it.
 	quiet := func(state string, play func()) {
 		t.Helper()
 		began, before := time.Now(), len(audits.Seen())
 		play()
-		time.Sleep(max(lawfulFor-time.Since(began), 2500*time.Millisecond))
+		time.Sleep(max(lawfulFor-time.Since(began), unheldAfter+500*time.Millisecond))
 		b.Eventually(state, func() error {
 			if read := time.Since(audits.Read()); read > 2*time.Second {
 				return fmt.Errorf("the books were last read %v ago", read)
