@@ -273,7 +273,7 @@ func TestInterfacesFirst(t *testing.T) {
 	}
 	records <- seen(i, bpf.Announced, "10.0.0.1")
 	l.events = events
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- l.run(ctx, records, nil) }()

@@ -268,7 +268,7 @@ func TestFateUnchanged(t *testing.T) {
 				}
 				received := 0
 				for buffer := make([]byte, 8); ; received++ {
-					_ = listener.SetReadDeadline(time.Now().Add(10 * time.Second))
+					_ = listener.SetReadDeadline(time.Now().Add(time.Minute))
 					n, err := listener.Read(buffer)
 					if err != nil {
 						t.Fatal(err)

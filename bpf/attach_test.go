@@ -75,7 +75,7 @@ func wantState(t *testing.T, a *Attachment, step string, want State) {
 // waitFor collects records until those wanted have come, each once, and returns them in their order.
 func waitFor(t *testing.T, o *Observer, want ...said) []Record {
 	t.Helper()
-	o.records.SetDeadline(time.Now().Add(10 * time.Second))
+	o.records.SetDeadline(time.Now().Add(time.Minute))
 	var got []Record
 	for len(got) < len(want) {
 		var record Record
@@ -223,7 +223,7 @@ func exchange(t *testing.T, sender net.Conn, listener *net.UDPConn, half func())
 		if _, err := sender.Write([]byte(want)); err != nil {
 			t.Fatal(err)
 		}
-		_ = listener.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = listener.SetReadDeadline(time.Now().Add(time.Minute))
 		n, from, err := listener.ReadFromUDPAddrPort(buffer)
 		if err != nil {
 			t.Fatalf("datagram %s is lost: %v", want, err)
@@ -394,7 +394,7 @@ func TestKilled(t *testing.T) {
 			t.Errorf("swept %d more, %v", removed, err)
 		}
 		var a *Attachment
-		for deadline := time.Now().Add(10 * time.Second); ; {
+		for deadline := time.Now().Add(time.Minute); ; {
 			opts := p.options(1)
 			opts.CreateQdisc = false
 			if a, err = o.Attach(p.ifindex, opts); err == nil {

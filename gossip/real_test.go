@@ -64,7 +64,7 @@ func TestRealMembers(t *testing.T) {
 			Evidence: detector.Announced, FirstSeen: time.Now(), LastSeen: time.Now(),
 		}})
 	}
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(time.Minute)
 	for n, g := range all[:2] {
 		select {
 		case m := <-g.Messages():

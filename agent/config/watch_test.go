@@ -392,7 +392,7 @@ func TestWatchForReal(t *testing.T) {
 			if got != n {
 				t.Fatalf("applied %d, want %d", got, n)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("%d was not applied", n)
 		}
 	}

@@ -58,7 +58,7 @@ func startWatch(t *testing.T, buffer int) *received {
 // wait polls until ok, which is called with the lock held.
 func (h *received) wait(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		h.mu.Lock()
 		done := ok()
 		h.mu.Unlock()
@@ -66,7 +66,7 @@ func (h *received) wait(t *testing.T, what string, ok func() bool) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("nothing after 30 s: %s", what)
+			t.Fatalf("nothing after a minute: %s", what)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long anything that has to happen may take on a busy machine.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // journal is a log that is written and read at the same time.
 type journal struct {

@@ -335,7 +335,7 @@ func TestInvalidFileIsRenamed(t *testing.T) {
 				if len(read.Open)+len(read.History) != 0 {
 					t.Errorf("read %+v", read)
 				}
-			case <-time.After(20 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("it hangs")
 			}
 			list := corruptFiles(t, opts.Dir)

@@ -101,7 +101,7 @@ func TestDocuments(t *testing.T) {
 		q.Answer <- answers[q.Kind]
 	})
 	reporter := member(t, members.Options{Node: "r1", Role: cluster.Reporter, Join: []string{agent.Status().Address}}, func(cluster.Query) {})
-	for deadline := time.Now().Add(20 * time.Second); len(reporter.Members()) == 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); len(reporter.Members()) == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the reporter sees no agent")
 		}

@@ -73,9 +73,9 @@ func newReporter(t *testing.T, g *gossip.Gossip, lease *kube.Lease, list http.Ha
 // until makes turns, each with the result of the one before, until something is true.
 func (r *reporter) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not in 30 s: %s; readiness: %v", what, r.ready())
+			t.Fatalf("not in 2 minutes: %s; readiness: %v", what, r.ready())
 		}
 		select {
 		case apply := <-r.results:

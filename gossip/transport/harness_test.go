@@ -24,7 +24,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // node is a transport on loopback, and all that it received. Streams for memberlist are echoed.
 type node struct {

@@ -39,7 +39,7 @@ type part struct {
 	// budget is in seconds, with a warm cache and with what runs beside it in CI.
 	budget int
 	why    string
-	// urgent: others wait for it, so it leaves nothing to those that measure time.
+	// urgent: others wait for it, or it has timeouts that no test can lengthen, so it leaves nothing to those that measure time.
 	urgent bool
 	// after are parts that must have ended.
 	after []string
@@ -89,7 +89,7 @@ var parts = []part{
 		name: "kubernetes", lane: spare, budget: 15, module: "tests", packages: []string{"./cluster"}, flags: []string{"-run=TestVersion"}, timeout: 70 * time.Minute,
 		why: "builds the programs of a Kubernetes cluster", urgent: true, after: []string{"build"}, sets: []string{"ci", "release"},
 	},
-	ofTests("cluster", spare, 780, "a real Kubernetes cluster: the README's commands, upgrades, duplicates and what people do about them", "./cluster").behind("kubernetes").patiently(),
+	ofTests("cluster", spare, 780, "a real Kubernetes cluster: the README's commands, upgrades, duplicates and what people do about them", "./cluster").behind("kubernetes").patiently().hurried(),
 	ofTests("vm", spare, 700, "what Linux 6.1 and 6.12 do otherwise, in emulated machines", "./vm").needs("vm").atMost(70 * time.Minute),
 	{
 		name: "generate", lane: spare, budget: 10, script: unchanged("generate", "bpf"), install: "generate",
@@ -156,6 +156,7 @@ func (p part) in(sets ...string) part      { p.sets = sets; return p }
 func (p part) needs(targets string) part   { p.install += " " + targets; return p }
 func (p part) asUser() part                { p.ordinary = true; return p }
 func (p part) atMost(t time.Duration) part { p.timeout = t; return p }
+func (p part) hurried() part               { p.urgent = true; return p }
 func (p part) patiently() part             { return p.having(patient) }
 func (p part) raced() part                 { return p.with("-race").having("CGO_ENABLED=1").needs("race") }
 

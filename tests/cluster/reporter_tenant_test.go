@@ -78,7 +78,10 @@ func (c *testCluster) resize(namespace, name string, size int) {
 	path := filepath.Join(c.Dir(), "patch.json")
 	patch := fmt.Sprintf(`{"involvedObject": {"fieldPath": %q}}`, strings.Repeat("<", size))
 	c.Do(os.WriteFile(path, []byte(patch), 0o600))
-	c.Kubectl("-n", namespace, "patch", "events", name, "--type", "merge", "--patch-file", path, "-o", "name")
+	c.eventually("the patch", func() error { // a busy server has not taken it when its time is over
+		_, err := c.Shell("kubectl -n " + namespace + " patch events " + name + " --type merge --patch-file " + path + " -o name")
+		return err
+	})
 }
 
 // asTenant runs a command of kubectl with an object in a file.
