@@ -16,7 +16,7 @@ import (
 
 const (
 	// deadline is how long the machine may run. All that is for one kernel takes 15 minutes, what CI plays a few.
-	deadline = 30 * time.Minute
+	deadline = 50 * time.Minute
 	// guestDeadline is the same for a suite, by the clock inside. On a busy machine that
 	// one goes up to twice as fast: the emulator catches up with the time it had no CPU.
 	guestDeadline = 2*deadline - time.Minute
