@@ -253,9 +253,16 @@ func (c *testCluster) follow(machine, command string) {
 		c.run(command)
 		return
 	}
-	out, err := c.Machines[machine].Run(c.Context(), "sh", "-c", command)
-	c.Do(err)
-	c.Logf("%s# %s\n%s", machine, command, out)
+	c.eventually(command, func() error {
+		out, err := c.Machines[machine].Run(c.Context(), "sh", "-c", command)
+		switch {
+		case err == nil:
+			c.Logf("%s# %s\n%s", machine, command, out)
+		case !strings.Contains(err.Error(), "is in starting state"): // then people repeat it, too
+			return lab.Final(err)
+		}
+		return err
+	})
 }
 
 // unharmed fails if a pod that was there before is another one now.
