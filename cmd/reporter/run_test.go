@@ -91,6 +91,7 @@ func (r *reporter) until(t *testing.T, what string, ok func() bool) {
 func TestBegin(t *testing.T) {
 	const big = 20
 	text, g := strings.Repeat("x", 255_000), besideAgent(t)
+	huge := strings.Repeat(text, 20)
 	for what, tt := range map[string]struct {
 		list     http.HandlerFunc
 		failures int
@@ -100,7 +101,7 @@ func TestBegin(t *testing.T) {
 			limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
 			var items []string
 			for n := from; n < min(from+limit, big); n++ {
-				items = append(items, fmt.Sprintf(`{"metadata":{"namespace":"tenant","name":"e%d","annotations":{"a":%q}}}`, n, text))
+				items = append(items, fmt.Sprintf(`{"metadata":{"namespace":"tenant","name":"e%d","annotations":{"a":"%s"}}}`, n, text))
 			}
 			more := ""
 			if from+limit < big {
@@ -109,7 +110,7 @@ func TestBegin(t *testing.T) {
 			_, _ = fmt.Fprintf(w, `{"metadata":{"continue":%q},"items":[%s]}`, more, strings.Join(items, ","))
 		}, 0},
 		"one Event that is too large": {func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = fmt.Fprintf(w, `{"items":[{"metadata":{"name":%q}}]}`, strings.Repeat(text, 20))
+			_, _ = fmt.Fprintf(w, `{"items":[{"metadata":{"name":"%s"}}]}`, huge)
 		}, maxUnread},
 		"no right to list": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, maxUnread},
 		"fails once":       {failOnce(), 1},
