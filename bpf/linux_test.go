@@ -35,6 +35,14 @@ func TestWhatLinuxLearns(t *testing.T) {
 	if err := netlink.AddrAdd(host, address); err != nil {
 		t.Fatal(err)
 	}
+	// A worker joins the group (addrconf_dad_begin, net/ipv6/addrconf.c).
+	poll(t, func() bool {
+		groups, err := os.ReadFile("/proc/thread-self/net/igmp6")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(string(groups), "ff0200000000000000000001ff0000fe")
+	})
 	for name, value := range map[string]string{
 		"ipv4/conf/host0/arp_accept": "1",
 		"ipv4/neigh/host0/locktime":  "0",
