@@ -47,7 +47,7 @@ func TestDoRunsInsideAndComesBack(t *testing.T) {
 	}
 }
 
-// TestDoShowsNoOther: whoever lists processes, such as Finder.Refs, sees this one in its own netns, also while it visits others.
+// TestDoShowsNoOther: Finder.Refs, which lists processes, finds this one in its own netns, also while it visits others.
 func TestDoShowsNoOther(t *testing.T) {
 	testneeds.Root(t)
 	own, err := os.Readlink("/proc/self/ns/net")
