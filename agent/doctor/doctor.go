@@ -78,7 +78,8 @@ type Options struct {
 	Resolve   func(ctx context.Context, join []string, port int) ([]netip.AddrPort, []string)
 }
 
-const checkTimeout = 5 * time.Second // parts of a broken node may hang
+// Parts of a broken node may hang. A node that is only busy does not take so long.
+const checkTimeout = 15 * time.Second
 
 // check is a row of the table. Run abandons the goroutine of examine after the timeout, so examine must
 // not write to shared memory.

