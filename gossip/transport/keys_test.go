@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -174,7 +173,7 @@ func TestRotation(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	var datagrams, streams, slow atomic.Int64
+	var datagrams, streams atomic.Int64
 	for _, from := range nodes {
 		for _, to := range nodes {
 			if from == to {
@@ -197,12 +196,7 @@ func TestRotation(t *testing.T) {
 			})
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					reply, err := from.request(t.Context(), to, to.ID, []byte("request"))
-					if errors.Is(err, context.DeadlineExceeded) { // a busy machine: no key refused it
-						slow.Add(1)
-						continue
-					}
-					if err != nil || string(reply) != "request" {
+					if reply, err := from.request(t.Context(), to, to.ID, []byte("request")); err != nil || string(reply) != "request" {
 						t.Errorf("a stream is lost: %q, %v", reply, err)
 						return
 					}
@@ -228,13 +222,13 @@ func TestRotation(t *testing.T) {
 	cancel()
 	wg.Wait()
 	for _, n := range nodes {
-		if dropped := n.dropped(); dropped != "" && (slow.Load() == 0 || !strings.HasPrefix(dropped, "stream ") || strings.Contains(dropped, ",")) || n.problem() != "" {
-			t.Errorf("%s; %s", dropped, n.problem())
+		if n.dropped() != "" || n.problem() != "" {
+			t.Errorf("%s; %s", n.dropped(), n.problem())
 		}
 	}
 	t.Log(datagrams.Load(), "datagrams,", streams.Load(), "streams")
 	sendTo(t, outsider(t), nodes[1], recorded)
-	eventually(t, "the old key opens nothing", func() bool { return strings.HasPrefix(nodes[1].dropped(), "key 1") })
+	eventually(t, "the old key opens nothing", func() bool { return nodes[1].dropped() == "key 1" })
 	if err := open(t, 9, keys(t, 1)).echo(nodes[1]); err == nil || err.Error() != errOtherKey.Error() {
 		t.Errorf("with the old key: %v", err)
 	}
