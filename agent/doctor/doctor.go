@@ -78,8 +78,12 @@ type Options struct {
 	Resolve   func(ctx context.Context, join []string, port int) ([]netip.AddrPort, []string)
 }
 
-// Parts of a broken node may hang. A node that is only busy does not take so long.
-const checkTimeout = 15 * time.Second
+const (
+	// answerTimeout is how long a check waits for others: an agent, a runtime, a name server.
+	answerTimeout = 5 * time.Second
+	// hangTimeout is when a check is abandoned: parts of a broken node may hang. On a node that is only busy no check takes so long.
+	hangTimeout = 15 * time.Second
+)
 
 // check is a row of the table. Run abandons the goroutine of examine after the timeout, so examine must
 // not write to shared memory.
@@ -157,7 +161,7 @@ func examine(parent context.Context, c check, known *facts) Check {
 	case c.requires&running != 0 && known.status == nil:
 		return skip("needs a running agent")
 	}
-	ctx, cancel := context.WithTimeout(parent, checkTimeout)
+	ctx, cancel := context.WithTimeout(parent, answerTimeout)
 	defer cancel()
 	done := make(chan Check, 1)
 	go func() { done <- c.examine(ctx, known) }()
@@ -166,8 +170,8 @@ func examine(parent context.Context, c check, known *facts) Check {
 		return f
 	case <-parent.Done():
 		return fail("run it again", "not examined to the end: %v", parent.Err())
-	case <-time.After(checkTimeout + 100*time.Millisecond): // later than ctx, so that a check can report what hangs
-		return fail("the node itself hangs there: look for blocked processes (ps -eo state,pid,wchan,cmd) and at dmesg", "no result after %v", checkTimeout)
+	case <-time.After(hangTimeout): // later than ctx, so that a check can report what hangs
+		return fail("the node itself hangs there: look for blocked processes (ps -eo state,pid,wchan,cmd) and at dmesg", "no result after %v", hangTimeout)
 	}
 }
 

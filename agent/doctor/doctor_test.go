@@ -27,8 +27,8 @@ func TestCheckTimeout(t *testing.T) {
 		want    string
 		took    time.Duration
 	}{
-		{"hangs", func(context.Context, *facts) Check { time.Sleep(time.Hour); return ok("late") }, false, "no result after 15s", checkTimeout + 100*time.Millisecond},
-		{"listens", func(ctx context.Context, _ *facts) Check { <-ctx.Done(); return ok("the disk hangs") }, false, "the disk hangs", checkTimeout},
+		{"hangs", func(context.Context, *facts) Check { time.Sleep(time.Hour); return ok("late") }, false, "no result after 15s", hangTimeout},
+		{"listens", func(ctx context.Context, _ *facts) Check { <-ctx.Done(); return ok("the disk hangs") }, false, "the disk hangs", answerTimeout},
 		{"interrupted", func(context.Context, *facts) Check { time.Sleep(time.Hour); return ok("late") }, true, "not examined: context canceled", 0},
 		{"quick", func(context.Context, *facts) Check { return ok("done") }, false, "done", 0},
 	} {

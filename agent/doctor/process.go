@@ -30,7 +30,7 @@ type facts struct {
 }
 
 func gather(ctx context.Context, opts Options) *facts {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	f := &facts{opts: opts, uid: os.Geteuid(), namespaces: readNamespaces()}
 	sender, err := probe.OpenSocket(make(net.HardwareAddr, 6))

@@ -74,10 +74,13 @@ func TestDoctorSockets(t *testing.T) {
 	hanging := filepath.Join(dir, "hanging.sock")
 	listenMute(l, hanging)
 	began := time.Now()
+	examine(stale)
+	usual := time.Since(began) // longer on a busy machine
+	began = time.Now()
 	r = examine(hanging)
 	r.want(l, "agent", "fail", "does not answer", "restart")
-	if took := time.Since(began); took > time.Minute {
-		t.Errorf("an agent that hangs held the doctor up for %v", took)
+	if longer := time.Since(began) - usual; longer > 9*time.Second {
+		t.Errorf("an agent that hangs held the doctor up for %v", longer)
 	}
 
 	a := l.Agent(n)
@@ -199,9 +202,12 @@ func TestDoctorRuntime(t *testing.T) {
 	hanging := filepath.Join(dir, "hanging.sock")
 	listenMute(l, hanging)
 	began := time.Now()
+	examine(none)
+	usual := time.Since(began) // longer on a busy machine
+	began = time.Now()
 	examine(hanging).want(l, "runtime", "warn", "does not answer within 2s")
-	if took := time.Since(began); took > time.Minute {
-		t.Errorf("a runtime that hangs held the doctor up for %v", took)
+	if longer := time.Since(began) - usual; longer > 7*time.Second {
+		t.Errorf("a runtime that hangs held the doctor up for %v", longer)
 	}
 
 	// One that answers, and in another language.
