@@ -153,12 +153,13 @@ helm -n dupip install dupip deploy/chart --set cluster=prod --wait \
 	if n := c.programs("node1"); n == 0 {
 		c.Error("no program is attached: nothing is tested")
 	}
-	c.run("helm -n dupip uninstall dupip --wait")
+	// Helm waits for the DaemonSet, not for its pods.
+	c.run("helm -n dupip uninstall dupip --wait; kubectl -n dupip wait --for=delete --timeout=$PATIENCE pods -l app.kubernetes.io/name=dupip")
 	for name, m := range c.Machines {
 		out, err := m.Run(c.Context(), "sh", "-c", "ls -A /run/dupip; stat -c %a /run/dupip; ls -A /var/lib/dupip")
 		c.Do(err)
 		if n := c.programs(name); n > 0 || strings.Join(strings.Fields(out), " ") != "700 peers.json state.json" {
-			c.Error(fmt.Errorf("on %s there are %d programs, and what is left is\n%s", name, n, out))
+			c.Error(fmt.Errorf("on %s there are %d programs, and what is left is %q", name, n, out))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -68,7 +69,7 @@ func TestFiveHundredConflicts(t *testing.T) {
 			}
 			// If nothing has changed meanwhile, the text is of the same moment.
 			if after, err := counted(l, a); err != nil || !before.equals(after) {
-				return fmt.Errorf("from %+v to %+v, %w", before, after, err)
+				return errors.Join(err, fmt.Errorf("from %+v to %+v", before, after))
 			}
 			if !printed.equals(before) {
 				t.Errorf("the documents have %+v, the text %+v:\n%s", before, printed, text)
@@ -106,7 +107,7 @@ func counted(l *lab.T, a *lab.Agent) (tally, error) {
 		Partial   bool
 	}
 	if err := json.Unmarshal([]byte(out), &doc); err != nil || doc.Partial {
-		return tally{}, fmt.Errorf("partial %v, %w", doc.Partial, err)
+		return tally{}, errors.Join(err, fmt.Errorf("partial %v", doc.Partial))
 	}
 	all := tally{len(doc.Conflicts), make(map[string]int), make(map[string]int), make(map[string]int)}
 	for _, c := range doc.Conflicts {

@@ -37,6 +37,22 @@ func TestPoll(t *testing.T) {
 		if took := time.Since(began); took != time.Second {
 			t.Errorf("gave up after %v, want a second", took)
 		}
+		// Something waits for none, four or all of ten seconds.
+		for waits, want := range map[time.Duration]time.Duration{0: 20 * time.Second, 4: 20 * time.Second * 10 / 7, 10: 80 * time.Second} {
+			began = time.Now()
+			busy := func() time.Duration { return time.Since(began) * waits / 10 }
+			if err := poll(t.Context(), 20*time.Second, busy, after(time.Hour)); !errors.Is(err, ErrTimeout) {
+				t.Errorf("what never is so on a busy machine: %v", err)
+			}
+			if off := time.Since(began) - want; off.Abs() > time.Millisecond {
+				t.Errorf("gave up %v after %v when something waits for %d of ten seconds", off, want, waits)
+			}
+		}
+		began = time.Now()
+		busier := func() time.Duration { return 10 * time.Since(began) }
+		if err := poll(t.Context(), time.Second, busier, after(time.Hour)); !errors.Is(err, ErrTimeout) || time.Since(began) != time.Second+longestGrace {
+			t.Errorf("gave up after %v, want %v at most", time.Since(began), time.Second+longestGrace)
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(100*time.Millisecond, cancel)
 		began = time.Now()

@@ -78,22 +78,22 @@ func (w *Watch) Events() []Event {
 	return slices.Clone(w.events)
 }
 
-// Wait returns the first event that satisfies ok, also one of the past. After timeout
+// Wait returns the first event that satisfies ok, also one of the past. After timeout, which is that of [Poll],
 // it returns an error that wraps [ErrTimeout] and names what was seen.
 func (w *Watch) Wait(timeout time.Duration, ok func(Event) bool) (found Event, err error) {
-	find := func() error {
+	err = Poll(context.Background(), timeout, w.find(&found, ok))
+	return found, err
+}
+
+func (w *Watch) find(found *Event, ok func(Event) bool) func() error {
+	return func() error {
 		events := w.Events()
 		if i := slices.IndexFunc(events, ok); i >= 0 {
-			found = events[i]
+			*found = events[i]
 			return nil
 		}
 		return fmt.Errorf("seen: %s", FormatEvents(events))
 	}
-	// Once more at the end: Poll pauses between two calls.
-	if err = Poll(context.Background(), timeout, find); err != nil && find() == nil {
-		err = nil
-	}
-	return found, err
 }
 
 // WaitType waits for an event of one type about one address.
@@ -113,8 +113,9 @@ func (w *Watch) WaitConfirmed(ip netip.Addr, timeout time.Duration) (Event, erro
 // NeverConfirmed watches for this long and returns an error as soon as any conflict
 // is confirmed, also if that was in the past.
 func (w *Watch) NeverConfirmed(window time.Duration) error {
-	e, err := w.Wait(window, func(e Event) bool { return e.Type == "confirmed" })
-	if err != nil {
+	var e Event
+	confirmed := w.find(&e, func(e Event) bool { return e.Type == "confirmed" })
+	if err := poll(context.Background(), window, func() time.Duration { return 0 }, confirmed); err != nil {
 		return nil // it can only be [ErrTimeout]
 	}
 	return fmt.Errorf("a false conflict was confirmed: %s", FormatEvents([]Event{e}))
