@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -168,7 +167,7 @@ func TestAttachTCX(t *testing.T) {
 	}
 	a, err := n.StartAgent("--attach", "tcx")
 	l.Do(err)
-	if err := a.Wait(within(l, patience)); err == nil || errors.Is(err, context.DeadlineExceeded) {
+	if err := a.Wait(within(l, patience)); err == nil || errors.Is(err, lab.ErrTimeout) {
 		t.Errorf("the agent ended with %v, want a failure", err)
 	}
 	text := strings.TrimSpace(a.Log())

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
 
 // within is a context for calls that have to return in time.
 func within(t *lab.T, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), d)
+	ctx, cancel := lab.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
 }

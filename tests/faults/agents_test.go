@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -67,7 +66,7 @@ func (s *testCluster) kill() {
 // gone waits until all other nodes list a node's agent in this state.
 func (s *testCluster) gone(n *node, state string) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), healTime)
+	ctx, cancel := lab.WithTimeout(s.Context(), healTime)
 	defer cancel()
 	for _, other := range s.except(n) {
 		s.Do(other.agent.WaitNodes(ctx, n.ShortName()+" "+state, func(all []lab.Member) bool {

@@ -2,7 +2,6 @@ package faults
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -81,7 +80,7 @@ func (s *testCluster) waitAllMembers() { s.Helper(); s.waitMembers(s.nodes...) }
 // waitMembers waits until each of the nodes' agents sees just these alive.
 func (s *testCluster) waitMembers(nodes ...*node) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), healTime)
+	ctx, cancel := lab.WithTimeout(s.Context(), healTime)
 	defer cancel()
 	for _, n := range nodes {
 		s.Do(n.agent.WaitMembers(ctx, len(nodes)))
@@ -107,7 +106,7 @@ func (s *testCluster) pod(n *node, style lab.Style, ips ...netip.Addr) *lab.Pod 
 // sees waits until a node's agent knows a pod as the holder of its addresses.
 func (s *testCluster) sees(n *node, p *lab.Pod) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	ctx, cancel := lab.WithTimeout(s.Context(), patience)
 	defer cancel()
 	for _, ip := range p.Addrs() {
 		_, err := n.agent.Client.WaitBinding(ctx, ip, func(b lab.Binding) bool {

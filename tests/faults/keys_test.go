@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
 	"maps"
@@ -163,7 +162,7 @@ func (s *testCluster) startUnknownMembers(all map[string][]string) map[string]*l
 		agents[name] = s.Agent(n, append(n.ClusterFlags(), flags...)...)
 	}
 	for _, a := range agents {
-		ctx, cancel := context.WithTimeout(s.Context(), patience)
+		ctx, cancel := lab.WithTimeout(s.Context(), patience)
 		defer cancel()
 		s.Do(a.WaitMembers(ctx, 1))
 	}

@@ -262,7 +262,7 @@ func (s *testCluster) startRogue(n *lab.Node, o orders) (stop func() report) {
 	// A member that has not received the broadcast of its joining takes its leases for an unknown
 	// member's, and the storm may delay that broadcast. It acknowledges nothing, so to those that received that first it may be suspect
 	// before the last one has.
-	ctx, cancel := context.WithTimeout(s.Context(), healTime)
+	ctx, cancel := lab.WithTimeout(s.Context(), healTime)
 	defer cancel()
 	for _, n := range s.nodes {
 		s.Do(n.agent.WaitNodes(ctx, "the rogue", func(all []lab.Member) bool { return len(all) == len(s.nodes)+1 }))

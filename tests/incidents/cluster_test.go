@@ -129,7 +129,7 @@ func (s *testCluster) startAgents(machines ...*machine) {
 				s.Logf("log of the agent on %s:\n%s", m.name, m.agent.Log())
 			}
 		})
-		ctx, cancel := context.WithTimeout(s.Context(), patience)
+		ctx, cancel := lab.WithTimeout(s.Context(), patience)
 		defer cancel()
 		s.Do(m.agent.WaitReady(ctx))
 		var err error

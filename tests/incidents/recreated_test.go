@@ -1,7 +1,6 @@
 package incidents
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -231,7 +230,7 @@ func (p *pod) overlap() (next *pod, both time.Duration) {
 // hostInterface is the host's end of a pod that has bindings.
 func (p *pod) hostInterface() string {
 	p.m.s.Helper()
-	ctx, cancel := context.WithTimeout(p.m.s.Context(), patience)
+	ctx, cancel := lab.WithTimeout(p.m.s.Context(), patience)
 	defer cancel()
 	b, err := p.m.agent.Client.WaitBinding(ctx, p.IPs[0], func(b lab.Binding) bool { return b.Netns == p.NetnsName() })
 	p.m.s.Do(err)

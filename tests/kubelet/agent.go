@@ -110,7 +110,7 @@ func (a *Agent) Log() string {
 // error if the container ends, or does not start in the time of the startup probe.
 func (a *Agent) WaitReady(ctx context.Context) error {
 	if a.startup.path != "" {
-		limited, cancel := context.WithTimeout(ctx, lab.Patience(a.startup.total))
+		limited, cancel := lab.WithTimeout(ctx, lab.Patience(a.startup.total))
 		defer cancel()
 		if err := a.until(limited, a.startup); err != nil {
 			return fmt.Errorf("the agent does not start: %w\n%s", err, a.Log())

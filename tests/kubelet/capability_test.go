@@ -116,7 +116,7 @@ func waitBindings(t *lab.T, a *kubelet.Agent, p *lab.Pod, evidence string) {
 }
 
 func within(t *lab.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := lab.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }

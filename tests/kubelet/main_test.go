@@ -1,7 +1,6 @@
 package kubelet_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -64,7 +63,7 @@ func (s *testNode) start(changes ...kubelet.Change) *kubelet.Agent {
 
 func (s *testNode) ready(a *kubelet.Agent) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	ctx, cancel := lab.WithTimeout(s.Context(), patience)
 	defer cancel()
 	s.Do(a.WaitReady(ctx))
 }

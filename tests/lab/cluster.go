@@ -139,7 +139,7 @@ func (t *T) Agents(nodes []*Node, flags ...string) []*Agent {
 // WaitCluster waits until each of the agents sees exactly these alive.
 func (t *T) WaitCluster(agents ...*Agent) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience(clusterTimeout))
+	ctx, cancel := WithTimeout(t.Context(), Patience(clusterTimeout))
 	defer cancel()
 	for _, a := range agents {
 		t.Do(a.WaitMembers(ctx, len(agents)))

@@ -16,6 +16,33 @@ const eventuallyTimeout = 20 * time.Second
 // longestGrace is what a timeout can gain on a machine with too much to do.
 const longestGrace = time.Minute
 
+// WithTimeout is [context.WithTimeout] for what has to happen at some time: of the time in which something waited for a
+// processor only a quarter counts, for a minute at most. Parts of CI that run together measure each other otherwise. The
+// context's cause wraps [ErrTimeout].
+func WithTimeout(parent context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	return withTimeout(parent, timeout, func() time.Duration {
+		now, _ := BusyNow()
+		return now.Waited
+	})
+}
+
+// withTimeout is WithTimeout with what something has waited for a processor since the machine booted.
+func withTimeout(parent context.Context, timeout time.Duration, waited func() time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(parent)
+	began, before := time.Now(), waited()
+	go func() {
+		for left := timeout; left > 0; left = timeout - time.Since(began) + min((waited()-before)*3/4, longestGrace) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(left):
+			}
+		}
+		cancel(fmt.Errorf("%w: %v", ErrTimeout, timeout))
+	}()
+	return ctx, func() { cancel(context.Canceled) }
+}
+
 // Final makes an error the last one: Poll returns it at once.
 func Final(err error) error { return final{err} }
 
@@ -23,28 +50,19 @@ type final struct{ error }
 
 func (f final) Unwrap() error { return f.error }
 
-// Poll calls ok until it returns nil, or an error that is [Final]. When that takes longer than timeout, or ctx ends, it
-// returns the last error, wrapped together with [ErrTimeout] or with the one of ctx; at the timeout it has asked once more. Of the time in which something waited for
-// a processor only a quarter counts, for a minute at most: parts of CI that run together measure each other otherwise.
+// Poll calls ok until it returns nil, or an error that is [Final]. When that takes longer than timeout, which is that of
+// [WithTimeout], or ctx ends, it returns the last error, wrapped together with [ErrTimeout] or with the cause of ctx.
 func Poll(ctx context.Context, timeout time.Duration, ok func() error) error {
-	return poll(ctx, timeout, func() time.Duration {
-		now, _ := BusyNow()
-		return now.Waited
-	}, ok)
+	limited, cancel := WithTimeout(ctx, timeout)
+	defer cancel()
+	return poll(ctx, limited, ok)
 }
 
-// poll is Poll with what something has waited for a processor since the machine booted.
-func poll(ctx context.Context, timeout time.Duration, waited func() time.Duration, ok func() error) error {
-	began, before := time.Now(), waited()
-	left := func() time.Duration {
-		left := timeout - time.Since(began)
-		if left > 0 {
-			return left
-		}
-		return left + min((waited()-before)*3/4, longestGrace)
-	}
+// poll is Poll with a timeout in a context of ctx.
+func poll(ctx, limited context.Context, ok func() error) error {
+	began := time.Now()
 	var last error
-	for {
+	for ended := false; ; {
 		asked := time.Now()
 		err := ok()
 		if _, last := errors.AsType[final](err); err == nil || last {
@@ -54,17 +72,15 @@ func poll(ctx context.Context, timeout time.Duration, waited func() time.Duratio
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
-		remains := left()
-		if remains <= 0 {
-			return errors.Join(last, fmt.Errorf("%w: %v", ErrTimeout, timeout))
+		if ended || ctx.Err() != nil {
+			return errors.Join(last, context.Cause(limited))
 		}
 		// A short wait is noticed at once; a long one, or a question that takes long, does not keep the machine busy.
 		pause := min(max(time.Since(began)/100, 5*time.Millisecond), 50*time.Millisecond)
-		pause = min(max(pause, min(time.Since(asked), time.Second)), remains)
 		select {
-		case <-ctx.Done():
-			return errors.Join(last, context.Cause(ctx))
-		case <-time.After(pause):
+		case <-limited.Done():
+			ended = true // it asks once more: the last answer may be an old one
+		case <-time.After(max(pause, min(time.Since(asked), time.Second))):
 		}
 	}
 }

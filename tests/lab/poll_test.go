@@ -37,22 +37,6 @@ func TestPoll(t *testing.T) {
 		if took := time.Since(began); took != time.Second {
 			t.Errorf("gave up after %v, want a second", took)
 		}
-		// Something waits for none, four or all of ten seconds.
-		for waits, want := range map[time.Duration]time.Duration{0: 20 * time.Second, 4: 20 * time.Second * 10 / 7, 10: 80 * time.Second} {
-			began = time.Now()
-			busy := func() time.Duration { return time.Since(began) * waits / 10 }
-			if err := poll(t.Context(), 20*time.Second, busy, after(time.Hour)); !errors.Is(err, ErrTimeout) {
-				t.Errorf("what never is so on a busy machine: %v", err)
-			}
-			if off := time.Since(began) - want; off.Abs() > time.Millisecond {
-				t.Errorf("gave up %v after %v when something waits for %d of ten seconds", off, want, waits)
-			}
-		}
-		began = time.Now()
-		busier := func() time.Duration { return 10 * time.Since(began) }
-		if err := poll(t.Context(), time.Second, busier, after(time.Hour)); !errors.Is(err, ErrTimeout) || time.Since(began) != time.Second+longestGrace {
-			t.Errorf("gave up after %v, want %v at most", time.Since(began), time.Second+longestGrace)
-		}
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(100*time.Millisecond, cancel)
 		began = time.Now()
@@ -63,4 +47,21 @@ func TestPoll(t *testing.T) {
 			t.Errorf("gave up after %v, want when the context ended", took)
 		}
 	})
+}
+
+func TestWithTimeout(t *testing.T) {
+	for _, c := range []struct{ waits, takes time.Duration }{ // for every ten seconds and for twenty of them
+		{0, 20 * time.Second}, {4 * time.Second, 200 * time.Second / 7}, {10 * time.Second, 80 * time.Second}, {100 * time.Second, 80 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			waited := func() time.Duration { return time.Duration(float64(time.Since(began)) * c.waits.Seconds() / 10) }
+			ctx, cancel := withTimeout(t.Context(), 20*time.Second, waited)
+			defer cancel()
+			<-ctx.Done()
+			if off := time.Since(began) - c.takes; off.Abs() > time.Millisecond || !errors.Is(context.Cause(ctx), ErrTimeout) {
+				t.Errorf("%v in 10 s: ended %v after %v with %v", c.waits, off, c.takes, context.Cause(ctx))
+			}
+		})
+	}
 }

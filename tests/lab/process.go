@@ -119,7 +119,7 @@ func (p *Process) Wait(ctx context.Context) error {
 	case <-p.exited:
 		return p.err
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 }
 

@@ -91,7 +91,7 @@ func (t *T) ready(a *Agent) *Agent {
 			t.Logf("log of the agent on %s:\n%s", a.Node.ShortName(), a.Log())
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), Patience(readyTimeout))
+	ctx, cancel := WithTimeout(t.Context(), Patience(readyTimeout))
 	defer cancel()
 	t.Do(a.WaitReady(ctx))
 	return a

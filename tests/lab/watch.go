@@ -115,7 +115,9 @@ func (w *Watch) WaitConfirmed(ip netip.Addr, timeout time.Duration) (Event, erro
 func (w *Watch) NeverConfirmed(window time.Duration) error {
 	var e Event
 	confirmed := w.find(&e, func(e Event) bool { return e.Type == "confirmed" })
-	if err := poll(context.Background(), window, func() time.Duration { return 0 }, confirmed); err != nil {
+	limited, cancel := context.WithTimeout(context.Background(), window)
+	defer cancel()
+	if err := poll(context.Background(), limited, confirmed); err != nil {
 		return nil // it can only be [ErrTimeout]
 	}
 	return fmt.Errorf("a false conflict was confirmed: %s", FormatEvents([]Event{e}))

@@ -1,7 +1,6 @@
 package othertools
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -55,7 +54,7 @@ func hasAlarm(p Tool, ip netip.Addr) bool {
 
 func watch(t *lab.T, p Tool, nodes ...*lab.Node) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := lab.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for _, n := range nodes {
 		t.Do(p.Watch(ctx, n))

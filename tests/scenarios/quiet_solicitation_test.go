@@ -107,7 +107,7 @@ func (s *Stage) guestUnderSuspicion(ip netip.Addr) {
 	s.Talk(rival, ip)
 	_, err = s.Watch().WaitType("suspected", ip, patience)
 	s.Do(err)
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	ctx, cancel := lab.WithTimeout(s.Context(), patience)
 	defer cancel()
 	s.Do(guest.Owned(ctx))
 }

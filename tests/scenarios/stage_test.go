@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -219,7 +218,7 @@ func (s *Stage) SeesHost(n *lab.Node, ips ...netip.Addr) {
 // describes it.
 func (s *Stage) seesWhere(n *lab.Node, what string, ok func(lab.Binding) bool, ips []netip.Addr) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	ctx, cancel := lab.WithTimeout(s.Context(), patience)
 	defer cancel()
 	a := s.agentOf(n)
 	for _, ip := range ips {
@@ -245,7 +244,7 @@ func (s *Stage) Attached(a *Actor, name string) {
 // waitInterface waits until an agent says of the interface with that name what satisfies ok.
 func (s *Stage) waitInterface(a *Actor, name string, ok func(lab.Interface) bool) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	ctx, cancel := lab.WithTimeout(s.Context(), patience)
 	defer cancel()
 	s.Do(a.Agent.Client.WaitInterface(ctx, name, ok))
 }
