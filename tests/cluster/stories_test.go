@@ -255,10 +255,13 @@ func (c *testCluster) follow(machine, command string) {
 	}
 	c.eventually(command, func() error {
 		out, err := c.Machines[machine].Run(c.Context(), "sh", "-c", command)
-		switch {
-		case err == nil:
+		if err == nil {
 			c.Logf("%s# %s\n%s", machine, command, out)
-		case !strings.Contains(err.Error(), "is in starting state"): // then people repeat it, too
+			return nil
+		}
+		// Then people repeat it, too: the pod is just being started, or the kubelet removes its network at the same time.
+		if again := []string{"is in starting state", `plugin type="ptp" failed (delete): failed to delete "eth0": no such device`}; !slices.ContainsFunc(again,
+			func(text string) bool { return strings.Contains(err.Error(), text) }) {
 			return lab.Final(err)
 		}
 		return err
