@@ -13,7 +13,6 @@ import (
 
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
-	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/bpf"
 )
 
@@ -26,14 +25,7 @@ func TestEndedIsForgotten(t *testing.T) {
 		return nil
 	}
 	pod, machine := l.add(t, 2, 42, "10.0.0.1", "10.0.0.2"), l.add(t, 3, 43)
-	scanned := func(i *observe.Interface, change func(*netns.View)) {
-		next := *i.Interface
-		next.View.Taken = time.Now().Add(time.Hour) // no packet waits for another scan
-		change(&next.View)
-		l.update(links.Event{Kind: links.Changed, Interface: &next}, time.Now())
-		l.turn()
-	}
-	scanned(machine, func(*netns.View) {})
+	l.scanned(machine)
 	for _, ip := range []string{"10.0.0.1", "10.0.0.2"} {
 		l.packet(pod, bpf.Announced, ip)
 	}
@@ -52,7 +44,7 @@ func TestEndedIsForgotten(t *testing.T) {
 		return bpf.Address{Ifindex: index, Generation: index, IP: netip.MustParseAddr(ip)}
 	}
 
-	scanned(pod, func(v *netns.View) { v.Addresses = nil })
+	l.scanned(pod, func(v *netns.View) { v.Addresses = nil })
 	expect("the addresses of a pod are removed", address(2, "10.0.0.1"), address(2, "10.0.0.2"))
 
 	l.packet(pod, bpf.Announced, "10.0.0.1")
@@ -63,7 +55,7 @@ func TestEndedIsForgotten(t *testing.T) {
 	calls = nil
 
 	l.packet(machine, bpf.Announced, "10.0.0.3")
-	scanned(machine, func(v *netns.View) { v.Cookie++ })
+	l.scanned(machine, func(v *netns.View) { v.Cookie++ })
 	expect("another netns is found behind an interface", address(3, "10.0.0.3"))
 
 	l.update(links.Event{Kind: links.Removed, Interface: pod.Interface, Reason: "gone"}, time.Now())

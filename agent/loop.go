@@ -60,6 +60,10 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record, frames <-chan
 		for range len(l.events) {
 			l.update(<-l.events, time.Now())
 		}
+		// What pods have sent comes before what follows from other nodes' words: a pod that probes its address must not be probed.
+		for range len(records) {
+			l.record(<-records)
+		}
 		l.turn()
 		timer.Reset(time.Until(l.next()))
 		select {
@@ -69,10 +73,6 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record, frames <-chan
 			return nil
 		case record := <-records:
 			l.record(record)
-			// Handle the queued records without a turn of the loop for each.
-			for range len(records) {
-				l.record(<-records)
-			}
 		case frame := <-frames:
 			l.captures.Add(frame)
 		case event := <-l.events:
@@ -119,7 +119,6 @@ func (l *loop) tick(now time.Time) {
 func (l *loop) record(r bpf.Record) {
 	if o, ok := l.table.Record(r); ok {
 		l.observed(&o, time.Now())
-		l.act()
 	}
 }
 

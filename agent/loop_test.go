@@ -104,6 +104,18 @@ func (l *loop) add(t *testing.T, index int, cookie uint64, ips ...string) *obser
 	return l.table.Interface(detector.Interface{Ifindex: uint32(index), Generation: uint32(index)})
 }
 
+// scanned has an interface scanned so late that no packet waits for the next scan.
+func (l *loop) scanned(i *observe.Interface, changes ...func(*netns.View)) *observe.Interface {
+	next := *i.Interface
+	next.View.Taken = time.Now().Add(time.Hour)
+	for _, change := range changes {
+		change(&next.View)
+	}
+	l.update(links.Event{Kind: links.Changed, Interface: &next}, time.Now())
+	l.turn()
+	return l.table.Interface(i.Ref)
+}
+
 // packet is a packet of a pod.
 func (l *loop) packet(i *observe.Interface, kind bpf.Kind, ip string) {
 	l.record(seen(i, kind, ip))
@@ -130,6 +142,35 @@ var one = netip.MustParseAddr("10.0.0.1")
 
 func (l *loop) unanswered(i *observe.Interface) int {
 	return l.prober.Unanswered(i.Ref, one, bpf.VLAN{})
+}
+
+// TestRecordsComeFirst: a pod that probes its address before it uses it again is not probed, if its packet is there when something else
+// makes the agent suspect another holder.
+func TestRecordsComeFirst(t *testing.T) {
+	for range 50 { // select chooses at random
+		l, probes := newLoop(t, "")
+		first, second := l.scanned(l.add(t, 2, 42)), l.scanned(l.add(t, 3, 43))
+		l.packet(first, bpf.Announced, "10.0.0.1")
+		records := make(chan bpf.Record, 2)
+		records <- seen(first, bpf.Announced, "10.0.0.2")
+		records <- seen(first, bpf.Tentative, "10.0.0.1")
+		ctx, cancel := context.WithCancel(t.Context())
+		l.operations = make(chan func(), 1)
+		l.operations <- func() {
+			o, _ := l.table.Record(seen(second, bpf.Announced, "10.0.0.1"))
+			l.observed(&o, time.Now())
+			go func() {
+				defer cancel()
+				_ = l.do(ctx, func() {}) // after what follows from it
+			}()
+		}
+		if err := l.run(ctx, records, nil); err != nil {
+			t.Fatal(err)
+		}
+		if open := l.detector.Conflicts(false); len(open) != 1 || *probes != 1 {
+			t.Fatalf("%d conflicts, %d probes; want one, and one for the other holder", len(open), *probes)
+		}
+	}
 }
 
 // TestSilentPod: an address that a pod has configured is probed, and its answer makes the binding. After

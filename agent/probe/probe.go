@@ -214,7 +214,9 @@ func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sig
 		return
 	}
 	a := address{s.Key.IP, vlan}
-	delete(i.tentative, a)
+	if !s.At.Before(i.tentative[a]) { // a packet may have waited for a scan
+		delete(i.tentative, a)
+	}
 	if i.pending[a] != nil && (s.Answer || !p.Bindings.SuppressedUntil(s.Key, i.Holder).After(s.At)) {
 		p.drop(i, i.pending[a])
 	}

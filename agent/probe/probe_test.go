@@ -137,6 +137,21 @@ func TestProbe(t *testing.T) {
 			want: "the pod is probing the address itself", again: tentativeFor,
 		},
 		{
+			name: "what it announced before it probes the address came late", change: func(l *links.Interface) { l.View.Addresses = nil },
+			before: func(w *harness, ref detector.Interface) {
+				w.Tentative(ref, netip.MustParseAddr("10.0.0.1"), bpf.VLAN{}, now)
+				w.Observed(ref, bpf.VLAN{}, announced("10.0.0.1", now.Add(-time.Millisecond)))
+			},
+			want: "the pod is probing the address itself", again: tentativeFor,
+		},
+		{
+			name: "it announces the address that it probed", change: func(l *links.Interface) { l.View.Addresses = nil },
+			before: func(w *harness, ref detector.Interface) {
+				w.Tentative(ref, netip.MustParseAddr("10.0.0.1"), bpf.VLAN{}, now)
+				w.Observed(ref, bpf.VLAN{}, announced("10.0.0.1", now.Add(time.Millisecond)))
+			},
+		},
+		{
 			name: "it probed the address long ago", change: func(l *links.Interface) { l.View.Addresses = nil },
 			before: func(w *harness, ref detector.Interface) {
 				w.Tentative(ref, netip.MustParseAddr("10.0.0.1"), bpf.VLAN{}, now.Add(-tentativeFor))
@@ -190,6 +205,11 @@ func TestProbe(t *testing.T) {
 			}
 		})
 	}
+}
+
+// announced is the sighting of an announcement.
+func announced(ip string, at time.Time) *detector.Sighting {
+	return &detector.Sighting{Key: detector.Key{Network: "default", IP: netip.MustParseAddr(ip)}, Evidence: detector.Announced, At: at}
 }
 
 // TestLostNetns: a netns without references is not verified for a while.
