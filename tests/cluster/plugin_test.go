@@ -149,10 +149,16 @@ func (c *testCluster) reconnects() {
 	c.Helper()
 	c.run(`
 kubectl dupip ui --port 18953 --as=alice & ui=$!
-answers() { curl -sf --max-time 5 http://127.0.0.1:18953/ | grep -q shop/new; }
-within() { for _ in $(seq 600); do if "$@"; then return; fi; sleep 0.1; done; echo "$@ has failed for a minute"; kill $ui; exit 1; }
+answers() { said=$(curl -sS --max-time 20 http://127.0.0.1:18953/ 2>&1); grep -q shop/new <<< "$said"; }
+within() {
+	end=$((SECONDS + 300))
+	until "$@"; do
+		if [ $SECONDS -gt $end ]; then echo "$@ has failed for five minutes: $said"; kill $ui; exit 1; fi
+		sleep 0.1
+	done
+}
 within answers
-kubectl -n dupip delete pods -l dupip.io/component=reporter
+kubectl -n dupip delete pods -l dupip.io/component=reporter --timeout=$PATIENCE
 within answers
 kill $ui
 wait $ui

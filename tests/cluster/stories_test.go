@@ -253,18 +253,19 @@ func (c *testCluster) follow(machine, command string) {
 		c.run(command)
 		return
 	}
+	repeated := false
 	c.eventually(command, func() error {
 		out, err := c.Machines[machine].Run(c.Context(), "sh", "-c", command)
-		if err == nil {
+		switch {
+		case err == nil, repeated && strings.Contains(err.Error(), "not found"): // the kubelet was faster
 			c.Logf("%s# %s\n%s", machine, command, out)
 			return nil
-		}
 		// Then people repeat it, too: the pod is just being started, or the kubelet removes its network at the same time.
-		if again := []string{"is in starting state", `plugin type="ptp" failed (delete): failed to delete "eth0": no such device`}; !slices.ContainsFunc(again,
-			func(text string) bool { return strings.Contains(err.Error(), text) }) {
-			return lab.Final(err)
+		case strings.Contains(err.Error(), "is in starting state"), strings.Contains(err.Error(), `failed to delete "eth0": no such device`):
+			repeated = true
+			return err
 		}
-		return err
+		return lab.Final(err)
 	})
 }
 
