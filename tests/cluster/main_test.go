@@ -68,6 +68,22 @@ func (c *testCluster) run(script string) string {
 	return out
 }
 
+// replace deletes pods whose successors may have their names: kubectl's own wait for the end of one did not end then, once.
+func (c *testCluster) replace(pods string) {
+	c.Helper()
+	uids := "kubectl -n dupip get pods -o jsonpath='{.metadata.uid}{.items[*].metadata.uid}' " + pods
+	before, err := c.Shell(uids)
+	c.Do(err)
+	c.run("kubectl -n dupip delete pods --wait=false " + pods)
+	c.eventually("other pods", func() error {
+		now, err := c.Shell(uids)
+		if err == nil && slices.ContainsFunc(strings.Fields(now), func(uid string) bool { return strings.Contains(before, uid) }) {
+			err = fmt.Errorf("there are %s, and were %s", now, before)
+		}
+		return err
+	})
+}
+
 // eventually polls with the patience that a cluster needs.
 func (c *testCluster) eventually(what string, ok func() error) {
 	c.Helper()

@@ -67,7 +67,8 @@ func TestReporterWithManyConflicts(t *testing.T) {
 	time.Sleep(15 * time.Second) // that is the story
 	c.StartAPIServer()
 	grown("after the API server")
-	c.run("kubectl -n dupip delete pod -l app.kubernetes.io/name=dupip-reporter; kubectl -n dupip rollout status sts/dupip-reporter --timeout=$PATIENCE")
+	c.replace("-l app.kubernetes.io/name=dupip-reporter")
+	c.run("kubectl -n dupip rollout status sts/dupip-reporter --timeout=$PATIENCE")
 	grown("of new replicas")
 	c.run("kubectl describe node node1 | sed -n '/^Events/,$p'; kubectl -n shop describe pod left-0 | sed -n '/^Events/,$p' | head -5")
 

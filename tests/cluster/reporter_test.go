@@ -40,7 +40,7 @@ func TestReporter(t *testing.T) {
 	c.duplicateEvents(confirmed, ip, "old", "new")
 	first := c.leader("")
 	c.oneHuge()
-	c.run("kubectl -n dupip delete pod " + first)
+	c.replace(first)
 	if log := c.begins(c.leader(first)); !strings.Contains(log, "this replica begins without the others") {
 		t.Error("it does not say that it has no list:\n" + log)
 	}

@@ -128,7 +128,7 @@ func (c *testCluster) shared(address string, machines ...string) {
 // replaceAgent deletes the agent's pod on a machine, and waits for the next one.
 func (c *testCluster) replaceAgent(machine string) {
 	c.Helper()
-	c.run("kubectl -n dupip delete pod -l app.kubernetes.io/name=dupip --field-selector spec.nodeName=" + machine)
+	c.replace("-l app.kubernetes.io/name=dupip --field-selector spec.nodeName=" + machine)
 	c.eventually("the next agent on "+machine, func() error {
 		_, err := c.dupip(machine, "status")
 		return err
