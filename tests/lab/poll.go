@@ -17,7 +17,7 @@ const eventuallyTimeout = 20 * time.Second
 const longestGrace = time.Minute
 
 // WithTimeout is [context.WithTimeout] for what has to happen at some time: of the time in which something waited for a
-// processor only a quarter counts, for a minute at most. Parts of CI that run together measure each other otherwise. The
+// processor only a quarter counts, which gives a minute more at most. Parts of CI that run together measure each other otherwise. The
 // context's cause wraps [ErrTimeout].
 func WithTimeout(parent context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	return withTimeout(parent, timeout, func() time.Duration {

@@ -85,6 +85,7 @@ func (w *Watch) Wait(timeout time.Duration, ok func(Event) bool) (found Event, e
 	return found, err
 }
 
+// find returns a function for Poll that looks for an event.
 func (w *Watch) find(found *Event, ok func(Event) bool) func() error {
 	return func() error {
 		events := w.Events()
@@ -110,17 +111,23 @@ func (w *Watch) WaitConfirmed(ip netip.Addr, timeout time.Duration) (Event, erro
 	return w.WaitType("confirmed", ip, timeout)
 }
 
-// NeverConfirmed watches for this long and returns an error as soon as any conflict
-// is confirmed, also if that was in the past.
-func (w *Watch) NeverConfirmed(window time.Duration) error {
-	var e Event
-	confirmed := w.find(&e, func(e Event) bool { return e.Type == "confirmed" })
+// Never watches for this long, however busy the machine is, and returns an error as soon as an event satisfies ok, also one of the past.
+func (w *Watch) Never(window time.Duration, ok func(Event) bool) error {
 	limited, cancel := context.WithTimeout(context.Background(), window)
 	defer cancel()
-	if err := poll(context.Background(), limited, confirmed); err != nil {
-		return nil // it can only be [ErrTimeout]
+	var e Event
+	if err := poll(context.Background(), limited, w.find(&e, ok)); err != nil {
+		return nil // the window is over
 	}
-	return fmt.Errorf("a false conflict was confirmed: %s", FormatEvents([]Event{e}))
+	return fmt.Errorf("seen: %s", FormatEvents([]Event{e}))
+}
+
+// NeverConfirmed is [Watch.Never] for any conflict that is confirmed.
+func (w *Watch) NeverConfirmed(window time.Duration) error {
+	if err := w.Never(window, func(e Event) bool { return e.Type == "confirmed" }); err != nil {
+		return fmt.Errorf("a false conflict was confirmed: %w", err)
+	}
+	return nil
 }
 
 // FormatEvents is a short text about events, for messages.
