@@ -153,9 +153,9 @@ func TestLog(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for name, opts := range map[string]Options{
-		"no name": {Members: members.Options{Boot: "b", Insecure: true}},
-		"no boot": {Members: members.Options{Node: "n", Insecure: true}},
-		"a slash": {Members: members.Options{Node: "n/m", Boot: "b", Insecure: true}},
+		"no name": {Members: members.Options{Boot: "b", Bind: "127.0.0.1"}},
+		"no boot": {Members: members.Options{Node: "n", Bind: "127.0.0.1"}},
+		"a slash": {Members: members.Options{Node: "n/m", Boot: "b", Bind: "127.0.0.1"}},
 	} {
 		if _, err := New(opts); err == nil {
 			t.Errorf("%s: no error", name)

@@ -66,8 +66,7 @@ type Options struct {
 	GossipPort    int
 	Join          []string
 	KeyFile       string // empty for none
-	Insecure      bool   // the agent does without KeyFile
-	NeedsKey      bool   // an agent with this Bind needs KeyFile, or Insecure
+	NeedsKey      bool   // an agent with this Bind needs KeyFile
 	Version       string // of this program, to be compared with the agent's
 
 	// CountKeys, CheckPort and Resolve are the agent's functions to read its keys, to listen at an address

@@ -77,10 +77,8 @@ func checkKeys(_ context.Context, known *facts) Check {
 		return ok("the agent has keys; name their file with --gossip-key-file to have it examined")
 	case !known.opts.NeedsKey:
 		return ok("no key is needed: --bind %s is reached from this node only", known.opts.Bind)
-	case running || known.opts.Insecure:
-		return warn(advice, "--insecure-gossip: anybody who reaches the port can read and forge gossip")
 	default:
-		return fail(advice, "no --gossip-key-file and no --insecure-gossip: the agent does not start")
+		return fail(advice, "no --gossip-key-file: the agent does not start")
 	}
 	n, err := known.opts.CountKeys(path)
 	if err != nil {

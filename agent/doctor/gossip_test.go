@@ -71,7 +71,6 @@ func TestGossipKeys(t *testing.T) {
 	}{
 		{"alone", 0o600, 0, Options{KeyFile: path}, nil, Skip, []string{"--join"}},
 		{"none", 0o600, 0, Options{Bind: "10.0.0.1", NeedsKey: true}, nil, Fail, []string{"does not start", "make a key", "--gossip-key-file"}},
-		{"insecure", 0o600, 0, Options{Bind: "10.0.0.1", NeedsKey: true, Insecure: true}, nil, Warn, []string{"--insecure-gossip", "forge", "make a key"}},
 		{"none on loopback", 0o600, 0, Options{Bind: "127.0.0.1"}, nil, OK, []string{"127.0.0.1"}},
 		{"good", 0o600, 0, Options{Bind: "10.0.0.1", KeyFile: path}, nil, OK, []string{path, "2 keys"}},
 		{"for all to read", 0o604, 0, Options{Bind: "10.0.0.1", KeyFile: path}, nil, Warn, []string{"chmod o-r"}},
@@ -89,8 +88,6 @@ func TestGossipKeys(t *testing.T) {
 	}
 	served := &facts{opts: Options{NeedsKey: true}, status: &api.Status{Cluster: api.ClusterStatus{Encrypted: true}}}
 	want(t, "gossip keys", served, OK, "the agent has keys")
-	served.status.Cluster.Encrypted = false // an agent with --insecure-gossip, whose flags are not given here
-	want(t, "gossip keys", served, Warn, "forge", "make a key")
 }
 
 func TestGossipPort(t *testing.T) {

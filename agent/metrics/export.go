@@ -65,7 +65,6 @@ func exportCluster(s ClusterStats, out *series) {
 	addByLabel(out, gossipSent, s.Status.Sent, messageTypes...)
 	addByLabel(out, gossipReceived, s.Status.Received, messageTypes...)
 	addByLabel(out, gossipDropped, s.Status.Dropped)
-	out.add(gossipEncrypted, boolToFloat(s.Status.Encrypted))
 	out.add(gossipProblems, float64(len(s.Status.Problems)))
 }
 

@@ -102,8 +102,6 @@ var (
 		"Messages received from other agents.", "type")
 	gossipDropped = counter("dupip_gossip_dropped_total",
 		"Messages from other agents that were not accepted, or to other agents that were not sent.", "reason")
-	gossipEncrypted = gauge("dupip_gossip_encrypted",
-		"Whether gossip is encrypted, 1 or 0.")
 	gossipProblems = gauge("dupip_gossip_problems",
 		"Current problems of gossip; dupip status lists them.")
 )

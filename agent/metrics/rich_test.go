@@ -94,7 +94,6 @@ func rich() Sources {
 		}),
 		Cluster: answering(ClusterStats{
 			Status: cluster.Status{
-				Encrypted: true,
 				Members:   map[cluster.State]int{cluster.Alive: 4, cluster.Dead: 1},
 				Reporters: make([]cluster.Member, 2),
 				Leases:    30, Unacked: 2, Kept: 90,

@@ -68,13 +68,10 @@ func newAgent() *cobra.Command {
 func (f *agentFlags) join() (func(agent.Node) (agent.Cluster, error), error) {
 	m := f.members
 	if m.Bind == "" && len(m.Join) == 0 {
-		if m.KeyFile != "" || m.Insecure || m.Label != "" || m.Advertise != "" {
-			return nil, errors.New("the agent is alone without --join or --bind: give one of them, or leave out --cluster, --advertise, --gossip-key-file and --insecure-gossip")
+		if m.KeyFile != "" || m.Label != "" || m.Advertise != "" {
+			return nil, errors.New("the agent is alone without --join or --bind: give one of them, or leave out --cluster, --advertise and --gossip-key-file")
 		}
 		return nil, nil
-	}
-	if m.KeyFile != "" && m.Insecure {
-		return nil, errors.New("--gossip-key-file and --insecure-gossip exclude each other: give one of them")
 	}
 	if err := members.CheckKey(m); err != nil {
 		return nil, err

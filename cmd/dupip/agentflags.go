@@ -58,7 +58,6 @@ func (f *agentFlags) addTo(cmd *cobra.Command) {
 	flags.StringVar(&f.members.Label, "cluster", "", "name of the cluster; agents of other clusters are ignored")
 	flags.StringVar(&f.members.KeyFile, "gossip-key-file", "",
 		"file with base64 keys for gossip, one per line: the first encrypts, all decrypt; read again when it changes. Required unless --bind is a loopback address")
-	flags.BoolVar(&f.members.Insecure, "insecure-gossip", false, "do without --gossip-key-file: anybody who reaches the port can read and forge gossip")
 	flags.IntVar(&f.replicas, "replicas", gossip.DefaultReplicas, fmt.Sprintf("how many nodes keep each address; 1 to %d", gossip.MaxReplicas))
 	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")

@@ -33,7 +33,7 @@ Run it as root where the agent runs: on the node, or in the agent's container. G
 			opts := doctor.Options{
 				Attach: f.Attach, APISocket: f.APISocket, MetricsListen: f.MetricsListen, CRISocket: f.CRISocket,
 				StateDir: f.StateDir, ConfigFile: f.Config, Bind: f.members.Bind, GossipPort: f.members.Port, Join: f.members.Join,
-				KeyFile: f.members.KeyFile, Insecure: f.members.Insecure, Version: buildVersion(),
+				KeyFile: f.members.KeyFile, Version: buildVersion(),
 				CountKeys: transport.CountKeys, CheckPort: checkPort, Resolve: members.Resolve,
 				NeedsKey: members.CheckKey(members.Options{Bind: f.members.Bind}) != nil,
 			}

@@ -20,11 +20,9 @@ func TestWrongArguments(t *testing.T) {
 		"explain 10.0.0.1 10.0.0.2":                  "explain needs one IP address: dupip explain 10.0.0.1",
 		"evidence":                                   "evidence needs one IP address, or the id of a conflict: dupip evidence 10.0.0.1",
 		"agent --bind 127.0.0.1 --gossip-port 70000": "--gossip-port 70000: a port is 1 to 65535",
-		"agent --join n1": "gossip needs a key: make one (head -c 32 /dev/urandom | base64 > FILE) and give it to all nodes with --gossip-key-file; " +
-			"with --insecure-gossip instead, anybody who reaches the port can read and forge gossip",
-		"agent --join n1 --gossip-key-file k --insecure-gossip": "--gossip-key-file and --insecure-gossip exclude each other: give one of them",
-		"agent --insecure-gossip": "the agent is alone without --join or --bind: give one of them, " +
-			"or leave out --cluster, --advertise, --gossip-key-file and --insecure-gossip",
+		"agent --join n1":                            "gossip needs a key: make one (head -c 32 /dev/urandom | base64 > FILE) and give it to all nodes with --gossip-key-file",
+		"agent --gossip-key-file k": "the agent is alone without --join or --bind: give one of them, " +
+			"or leave out --cluster, --advertise and --gossip-key-file",
 		"nodes n1":                        `"n1": dupip nodes takes no arguments; see "dupip nodes --help"`,
 		"conflicts --ip 10.0.0.1 --nodes": `unknown flag: --nodes; see "dupip conflicts --help"`,
 	} {

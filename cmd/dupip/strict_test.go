@@ -83,7 +83,6 @@ func TestAgentTakesFlags(t *testing.T) {
 		"--gossip-port=1", "--gossip-port=65535", "--node-name=ip-10-0-0-1.EU_1.internal", "--node-name=10.0.0.1", "--node-name=a",
 		"--cni-conf-dir=off", "--cluster=a: b", "--bind=::", "--bind=0.0.0.0", "--join=dupip.kube-system", "--join=[fd00::1]:80,n2:7",
 		"--advertise=127.0.0.1 --join=127.0.0.2", "--advertise=127.0.0.1 --join=n2", "--advertise=n1:80", "--log-level=DEBUG", "--config=dupip.yaml",
-		"--gossip-key-file= --insecure-gossip",
 	} {
 		var f agentFlags
 		cmd := &cobra.Command{}

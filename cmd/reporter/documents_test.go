@@ -26,7 +26,7 @@ import (
 // member runs a real member of gossip on loopback until the test ends, and calls receive for each of its messages.
 func member(t *testing.T, opts members.Options, receive func(cluster.Query)) *gossip.Gossip {
 	t.Helper()
-	opts.Log, opts.Bind, opts.Boot, opts.Epoch, opts.Insecure = slog.New(slog.DiscardHandler), "127.0.0.1", "boot", time.Now().UnixNano(), true
+	opts.Log, opts.Bind, opts.Boot, opts.Epoch = slog.New(slog.DiscardHandler), "127.0.0.1", "boot", time.Now().UnixNano()
 	g, err := gossip.New(gossip.Options{Members: opts})
 	if err != nil {
 		t.Fatal(err)

@@ -60,7 +60,6 @@ that holds a Lease writes.`,
 	flags.StringVar(&s.members.Advertise, "advertise", "", "address at which agents reach this pod (default: --bind, or the address of the default route)")
 	flags.StringVar(&s.members.Label, "cluster", "", "name of the cluster, as the agents have it")
 	flags.StringVar(&s.members.KeyFile, "gossip-key-file", "", "file with the agents' keys; read again when it changes")
-	flags.BoolVar(&s.members.Insecure, "insecure-gossip", false, "do without --gossip-key-file, as the agents do")
 	flags.StringVar(&s.namespace, "namespace", "", "namespace of this pod, which has the Lease")
 	flags.StringVar(&s.name, "lease", "dupip-reporter", "name of the Lease")
 	flags.StringVar(&s.members.Node, "pod-name", "", "name of this pod")
@@ -86,9 +85,6 @@ func (s *settings) check() (*slog.Logger, error) {
 	}
 	if len(s.members.Join) == 0 {
 		return nil, errors.New("--join is missing: name the agents' Service")
-	}
-	if s.members.KeyFile != "" && s.members.Insecure {
-		return nil, errors.New("--gossip-key-file and --insecure-gossip exclude each other: give one of them")
 	}
 	if s.members.Port < 1 || s.members.Port > 65535 {
 		return nil, fmt.Errorf("--gossip-port %d: a port is 1 to 65535", s.members.Port)

@@ -32,18 +32,17 @@ func TestDependencies(t *testing.T) {
 
 // TestFlags: what cannot work is refused in one line that says what to do.
 func TestFlags(t *testing.T) {
-	good := []string{"--join=dupip.net", "--insecure-gossip", "--namespace=net", "--pod-name=r-1", "--pod-uid=1234"}
+	good := []string{"--join=dupip.net", "--bind=127.0.0.1", "--namespace=net", "--pod-name=r-1", "--pod-uid=1234"}
 	for flag, want := range map[string]string{
-		"--pod-uid=":          "--pod-uid is empty: give it a value",
-		"--namespace=":        "--namespace is empty",
-		"--insecure-gossip=0": "gossip needs a key",
-		"--gossip-key-file=k": "exclude each other",
-		"--gossip-port=0":     "a port is 1 to 65535",
-		"--renew-every=1ms":   "must be 1s to 24h",
-		"--log-format=xml":    "must be text or json",
-		"--log-level=loud":    "must be debug, info, warn or error",
-		"--cluster=a\nb":      "cluster",
-		"--log-level=info":    "the reporter runs in a pod", // all is well, but this is none
+		"--pod-uid=":        "--pod-uid is empty: give it a value",
+		"--namespace=":      "--namespace is empty",
+		"--bind=10.0.0.1":   "gossip needs a key",
+		"--gossip-port=0":   "a port is 1 to 65535",
+		"--renew-every=1ms": "must be 1s to 24h",
+		"--log-format=xml":  "must be text or json",
+		"--log-level=loud":  "must be debug, info, warn or error",
+		"--cluster=a\nb":    "cluster",
+		"--log-level=info":  "the reporter runs in a pod", // all is well, but this is none
 	} {
 		cmd := newRoot()
 		cmd.SetArgs(append(slices.Clone(good), flag))

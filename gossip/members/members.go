@@ -65,9 +65,8 @@ type Options struct {
 	// Label is the cluster's name: at most 64 printable ASCII characters, no space at its ends. Agents of other clusters
 	// are refused.
 	Label string
-	// KeyFile has the keys, see [transport.OpenKeys]. Without it, Insecure must be set, see [CheckKey].
-	KeyFile  string
-	Insecure bool
+	// KeyFile has the keys, see [transport.OpenKeys]. Only some need none, see [CheckKey].
+	KeyFile string
 	// PeersFile is where known members are saved; empty saves none.
 	PeersFile string
 	// Sockets replace those of the machine, for simulations. Advertise is their address then.
@@ -121,17 +120,11 @@ type presence struct {
 }
 
 // ErrNoKey says that a key is missing.
-var ErrNoKey = errors.New("gossip needs a key: make one (head -c 32 /dev/urandom | base64 > FILE) and give it to all nodes with --gossip-key-file; " +
-	"with --insecure-gossip instead, anybody who reaches the port can read and forge gossip")
+var ErrNoKey = errors.New("gossip needs a key: make one (head -c 32 /dev/urandom | base64 > FILE) and give it to all nodes with --gossip-key-file")
 
-// CheckKey returns [ErrNoKey] for an agent that needs a key and has none. Without a key it may listen on loopback only,
-// unless it is Insecure.
+// CheckKey returns [ErrNoKey] for an agent that needs a key and has none. Those that listen on loopback only need none, nor do simulated ones.
 func CheckKey(opts Options) error {
-	listen := opts.Bind
-	if opts.Sockets != nil {
-		listen = opts.Advertise
-	}
-	if addr, err := netip.ParseAddr(listen); opts.KeyFile != "" || opts.Insecure || err == nil && addr.IsLoopback() {
+	if addr, err := netip.ParseAddr(opts.Bind); opts.KeyFile != "" || opts.Sockets != nil || err == nil && addr.IsLoopback() {
 		return nil
 	}
 	return ErrNoKey
@@ -226,10 +219,6 @@ func (m *Members) listen() error {
 	if m.list, err = memberlist.Create(conf); err != nil {
 		m.transport.Shutdown()
 		return fmt.Errorf("starting gossip: %w", err)
-	}
-	if m.opts.Insecure && m.opts.KeyFile == "" {
-		m.log.Warn("gossip is not encrypted: everybody who reaches this address, also a pod, can read and forge it, and make this agent use memory; "+
-			"give --gossip-key-file instead of --insecure-gossip", "address", at)
 	}
 	return nil
 }

@@ -472,12 +472,12 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// Loopback needs no key, and otherwise it can be renounced, with a warning.
+// Loopback needs no key.
 func TestWithoutKey(t *testing.T) {
-	quiet := open(t, nil, 1, func(o *Options) { o.KeyFile = "" })
-	warned := open(t, nil, 2, joining(quiet), func(o *Options) { o.KeyFile, o.Insecure = "", true })
-	complete(t, 30*time.Second, quiet, warned)
-	if quiet.log.String() != "" || !strings.Contains(warned.log.String(), "gossip is not encrypted") || warned.Status().Encrypted {
-		t.Errorf("logs %q and %q", quiet.log, warned.log)
+	first := open(t, nil, 1, func(o *Options) { o.KeyFile = "" })
+	second := open(t, nil, 2, joining(first), func(o *Options) { o.KeyFile = "" })
+	complete(t, 30*time.Second, first, second)
+	if first.log.String() != "" || first.Status().Encrypted {
+		t.Errorf("log %q, status %+v", first.log, first.Status())
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Without a key an agent listens beyond loopback only if it is insecure.
+// Without a key no agent listens beyond loopback.
 func TestCheckKey(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -17,7 +17,6 @@ func TestCheckKey(t *testing.T) {
 		{"a name", Options{Bind: "localhost"}, ErrNoKey},
 		{"all addresses, others are told loopback", Options{Advertise: "127.0.0.1"}, ErrNoKey},
 		{"a key", Options{Bind: "10.0.0.1", KeyFile: "key"}, nil},
-		{"insecure", Options{Bind: "10.0.0.1", Insecure: true}, nil},
 		{"loopback", Options{Bind: "127.0.0.2"}, nil},
 		{"IPv6 loopback", Options{Bind: "::1"}, nil},
 	} {

@@ -38,7 +38,7 @@ func TestApart(t *testing.T) {
 		want, there string
 	}{
 		{"another cluster", func(o *Options) { o.Label = "other" }, "it belongs to a cluster with another name: check --cluster", "is of another cluster"},
-		{"no key", func(o *Options) { o.KeyFile, o.Insecure = "", true }, "it has a --gossip-key-file and this node has none", "does not have the gossip key of this node"},
+		{"no key", func(o *Options) { o.KeyFile = "" }, "it has a --gossip-key-file and this node has none", "does not have the gossip key of this node"},
 	} {
 		inAir(t, func(t *testing.T, a *air) {
 			first := open(t, a, 1)

@@ -66,10 +66,8 @@ func (t *Transport) welcome(c *inbound) (net.Conn, kind, error) {
 		return nil, 0, err
 	}
 	header := make([]byte, streamHeader)
-	n, err := io.ReadFull(c, header)
+	_, err := io.ReadFull(c, header)
 	switch {
-	case n > 0 && header[0] == firstOfVersion1:
-		return nil, 0, errVersion1
 	case errors.Is(err, io.EOF):
 		return nil, 0, net.ErrClosed // somebody checks whether the port is open
 	case err != nil:

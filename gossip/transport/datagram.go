@@ -22,8 +22,6 @@ import (
 const (
 	bytePlain  = 0xd2
 	byteSealed = 0xd3
-	byteProbe  = 0xd4 // of paths
-	byteAnswer = 0xd5 // of paths
 
 	headerSize = 1 + 4 + 8
 	innerSize  = 8 + 8 + 1
@@ -32,9 +30,6 @@ const (
 	MaxDatagram = 1200
 	// MaxPayload is the most bytes that a datagram carries.
 	MaxPayload = MaxDatagram - headerSize - chacha20poly1305.NonceSizeX - innerSize - chacha20poly1305.Overhead
-
-	// firstOfVersion1 begins datagrams and streams of memberlist that have a label, as all of dupip 0.1 do.
-	firstOfVersion1 = 244
 )
 
 // kind is what a datagram or stream is for.
@@ -71,11 +66,9 @@ func (t *Transport) datagram(to wire.MemberID, k kind, payload []byte) []byte {
 // open opens a datagram, or returns why it is refused. The payload is valid until the next call.
 func (t *Transport) open(b []byte) (from wire.MemberID, k kind, payload []byte, why drop) {
 	switch {
-	case len(b) > 0 && b[0] == firstOfVersion1:
-		return 0, 0, nil, dropVersion
 	case len(b) > MaxDatagram:
 		return 0, 0, nil, dropOversize
-	case len(b) < headerSize || b[0] < bytePlain || b[0] > byteAnswer:
+	case len(b) < headerSize || b[0] != bytePlain && b[0] != byteSealed:
 		return 0, 0, nil, dropMalformed
 	case binary.BigEndian.Uint32(b[1:]) != t.label:
 		return 0, 0, nil, dropLabel
@@ -83,8 +76,6 @@ func (t *Transport) open(b []byte) (from wire.MemberID, k kind, payload []byte, 
 		return 0, 0, nil, dropKey
 	case wire.MemberID(binary.BigEndian.Uint64(b[5:])) != t.ID:
 		return 0, 0, nil, dropReceiver
-	case b[0] != t.first:
-		return 0, 0, nil, dropMalformed
 	}
 	inner := b[headerSize:]
 	if t.keys != nil {
@@ -99,8 +90,7 @@ func (t *Transport) open(b []byte) (from wire.MemberID, k kind, payload []byte, 
 	switch {
 	case k != kindMemberlist && k != kindOwn:
 		return 0, 0, nil, dropMalformed
-	// Without a key anybody could exhaust the window of anybody.
-	case t.keys != nil && !t.windows.Get(from, func() *window { return new(window) }).accept(binary.BigEndian.Uint64(inner[8:])):
+	case !t.windows.Get(from, func() *window { return new(window) }).accept(binary.BigEndian.Uint64(inner[8:])):
 		return 0, 0, nil, dropReplay
 	}
 	return from, k, payload, 0

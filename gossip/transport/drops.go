@@ -14,29 +14,25 @@ type drop uint8
 const (
 	dropOversize  drop = iota + 1 // larger than anything that an agent sends
 	dropMalformed                 // not of an agent
-	dropVersion                   // of an agent of version 0.1
 	dropLabel                     // of another cluster
 	dropReceiver                  // for another incarnation
 	dropKey                       // sealed with another key, or only one side has a key
 	dropReplay                    // received before, or too late
-	dropSource                    // too many from one address, or from all
 	dropStream                    // a connection beyond the limits, or one that stalled or failed
 	dropUnsent                    // the network refused it
-	dropUnproven                  // the receiver has not proven that it is there
 	dropCount
 )
 
 // dropNames are the values of the label "reason" in metrics.
 var dropNames = [dropCount]string{
-	"", "oversize", "malformed", "version", "label", "receiver", "key", "replay", "source", "stream", "unsent", "unproven",
+	"", "oversize", "malformed", "label", "receiver", "key", "replay", "stream", "unsent",
 }
 
 // mistakes are for people: reasons that say that an agent is configured otherwise than this one. The
 // text has its address, which without a connection may be forged.
 var mistakes = [dropCount]string{
-	dropVersion: "an agent of dupip 0.1 at %s is in a cluster of its own: finish the upgrade; until then the two halves find only their own duplicates",
-	dropLabel:   "the agent at %s is of another cluster: if this node belongs there, give both the same --cluster",
-	dropKey:     "the agent at %s does not have the gossip key of this node: give both the same --gossip-key-file",
+	dropLabel: "the agent at %s is of another cluster: if this node belongs there, give both the same --cluster",
+	dropKey:   "the agent at %s does not have the gossip key of this node: give both the same --gossip-key-file",
 }
 
 // mistakeFor is how long a mistake is reported after the last sign of it.

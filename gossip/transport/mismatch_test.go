@@ -72,17 +72,3 @@ func TestMismatch(t *testing.T) {
 		})
 	}
 }
-
-// Agents of version 0.1 are reported; who has no label of dupip is not.
-func TestVersion1IsReported(t *testing.T) {
-	n := open(t, 1, keys(t, 1))
-	dialFrom(t, "127.0.0.1", n).Write([]byte("GET / HTTP/1.1\r\n\r\n"))
-	sendTo(t, outsider(t), n, []byte("garbage"))
-	eventually(t, "both are counted", func() bool { return n.dropped() == "malformed 1, stream 1" })
-	if n.problem() != "" {
-		t.Error(n.problem())
-	}
-	const want = "an agent of dupip 0.1 at 127.0.0.7 is in a cluster of its own: finish the upgrade; until then the two halves find only their own duplicates"
-	dialFrom(t, "127.0.0.7", n).Write(append([]byte{firstOfVersion1, 4}, "test and more"...))
-	eventually(t, "it is reported", func() bool { return n.problem() == want })
-}

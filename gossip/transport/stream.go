@@ -46,7 +46,6 @@ var (
 	errPlain    error = &refused{dropKey, "this node has a --gossip-key-file and it has none"}
 	errBusy     error = &refused{dropStream, "it has too many connections"}
 	errOtherKey error = &refused{dropKey, "it has other keys in its --gossip-key-file"}
-	errVersion1 error = &refused{dropVersion, "it is an agent of version 0.1"}
 	errClosed   error = &refused{dropStream, "it closed the connection: is it an agent of this version?"}
 )
 
@@ -88,9 +87,6 @@ func (t *Transport) dial(ctx context.Context, at netip.AddrPort, k kind, to wire
 		conn.Close()
 		t.drops.addFrom(reason(err), at.Addr())
 		return nil, err
-	}
-	if t.paths != nil {
-		t.paths.prove(at)
 	}
 	return stream, nil
 }

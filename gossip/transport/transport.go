@@ -7,8 +7,7 @@
 // that cannot be opened. Memberlist's own encryption is not used: it allocates memory for a stream before it decrypts
 // it, accepts repeated datagrams, and panics on a sealed datagram whose version byte was changed.
 //
-// Without a key everything can be forged. Connections, datagrams and what is sent to others on behalf
-// of unknown senders are bounded then, see [paths].
+// Without a key everything can be forged. That is for agents on the loopback of one machine, and for simulations.
 package transport
 
 import (
@@ -69,15 +68,13 @@ type Options struct {
 // Transport implements memberlist.NodeAwareTransport. Its methods are safe for concurrent use.
 type Transport struct {
 	Options
-	label   uint32
-	first   byte  // of datagrams and streams
-	keys    *Keys // nil without a key
-	seq     atomic.Uint64
-	paths   *paths   // nil with a key
-	sources *sources // nil with a key
-	conns   conns
-	drops   drops
-	dialed  atomic.Int64 // Unix time in nanoseconds
+	label  uint32
+	first  byte  // of datagrams and streams
+	keys   *Keys // nil without a key
+	seq    atomic.Uint64
+	conns  conns
+	drops  drops
+	dialed atomic.Int64 // Unix time in nanoseconds
 
 	// Of the goroutine that receives: windows by sender, and an opened datagram.
 	windows recent.Map[wire.MemberID, window]
@@ -106,8 +103,6 @@ func New(opts Options) (*Transport, error) {
 			return nil, err
 		}
 		t.keys, t.first = keys, byteSealed
-	} else {
-		t.paths, t.sources = newPaths(), newSources()
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.wg.Go(t.receive)
@@ -139,12 +134,6 @@ func (t *Transport) send(to wire.MemberID, at netip.AddrPort, k kind, payload []
 		return fmt.Errorf("sending %d bytes: a datagram has room for %d", len(payload), MaxPayload)
 	}
 	b := t.datagram(to, k, payload)
-	if t.paths != nil {
-		if b = t.paths.outgoing(at, b, t.label, time.Now()); b == nil {
-			t.drops.add(dropUnproven)
-			return nil // as if it were lost
-		}
-	}
 	if _, err := t.Sockets.WriteToUDPAddrPort(b, at); err != nil {
 		t.drops.add(dropUnsent)
 		return err
@@ -257,18 +246,6 @@ func (t *Transport) receive() {
 
 // take handles one datagram.
 func (t *Transport) take(b []byte, from netip.AddrPort, now time.Time) {
-	if t.keys == nil {
-		if !t.sources.allow(from.Addr(), now) {
-			t.drops.add(dropSource)
-			return
-		}
-		if out, done := t.paths.incoming(b, from, t.label); done {
-			if out != nil {
-				t.Sockets.WriteToUDPAddrPort(out, from) //nolint:errcheck // as good as lost
-			}
-			return
-		}
-	}
 	sender, k, payload, why := t.open(b)
 	if why != 0 {
 		t.drops.addFrom(why, from.Addr())

@@ -34,7 +34,7 @@ func testVariables(t *testing.T, program string) {
 	for _, flag := range flagsIn(string(help)) {
 		flags[variable(flag)] = true
 	}
-	for _, values := range []string{`{cluster: prod, config: {shared: [10.0.0.53]}}`, `{metrics: {address: hostIP}}`, `{gossip: {existingSecret: "", insecure: true}}`} {
+	for _, values := range []string{`{cluster: prod, config: {shared: [10.0.0.53]}}`, `{metrics: {address: hostIP}}`} {
 		o, err := renderChart(t, "dupip", "dupip", values)
 		if err != nil {
 			t.Fatal(err)
@@ -62,18 +62,14 @@ func flagsIn(help string) (flags []string) {
 // testNotes checks the notes that Helm prints after an installation.
 func testNotes(t *testing.T, program string) {
 	testneeds.Slow(t)
-	notes := func(values string) string {
-		text, err := helm.Run(t.Context(), values, "install", "prod", chartDir, "--namespace", "net", "--dry-run=client", "--values", "-")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, notesText, found := strings.Cut(text, "\nNOTES:\n")
-		if !found {
-			t.Fatalf("no notes in\n%s", text)
-		}
-		return notesText
+	text, err := helm.Run(t.Context(), "{gossip: {existingSecret: s}}", "install", "prod", chartDir, "--namespace", "net", "--dry-run=client", "--values", "-")
+	if err != nil {
+		t.Fatal(err)
 	}
-	notesText := notes("{gossip: {insecure: true}}")
+	_, notesText, found := strings.Cut(text, "\nNOTES:\n")
+	if !found {
+		t.Fatalf("no notes in\n%s", text)
+	}
 	commands := regexp.MustCompile(`(?m)^ *kubectl -n net exec ds/prod-dupip -- dupip (.*?)(?: +#.*)?$`).FindAllStringSubmatch(notesText, -1)
 	if len(commands) < 3 {
 		t.Errorf("%d commands of dupip in\n%s", len(commands), notesText)
@@ -83,12 +79,8 @@ func testNotes(t *testing.T, program string) {
 			t.Errorf("dupip %s: %v\n%s", c[1], err, out)
 		}
 	}
-	const open = "not encrypted: everybody who reaches port 7951"
-	if !strings.Contains(notesText, open) || !strings.Contains(notesText, "label namespace net pod-security.kubernetes.io/enforce=privileged") {
-		t.Errorf("the notes lack the warning about the missing key, or what the namespace needs:\n%s", notesText)
-	}
-	if notesText := notes("{gossip: {existingSecret: s}}"); strings.Contains(notesText, "not encrypted") {
-		t.Errorf("the notes with a key\n%s", notesText)
+	if !strings.Contains(notesText, "label namespace net pod-security.kubernetes.io/enforce=privileged") {
+		t.Errorf("the notes lack what the namespace needs:\n%s", notesText)
 	}
 }
 

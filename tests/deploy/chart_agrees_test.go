@@ -154,7 +154,7 @@ func testSettings(t *testing.T, program string) {
 	const nowhere = "/nowhere/dupip.yaml"
 	agent := func(t *testing.T, env []string, args ...string) string {
 		t.Helper()
-		cmd := exec.Command(program, append([]string{"agent", "--config=" + nowhere, "--insecure-gossip"}, args...)...)
+		cmd := exec.Command(program, append([]string{"agent", "--config=" + nowhere, "--bind=127.0.0.1"}, args...)...)
 		cmd.Env = env
 		out, err := cmd.CombinedOutput()
 		if err == nil {

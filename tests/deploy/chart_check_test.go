@@ -376,13 +376,8 @@ func checkPaths(t *testing.T, o *chartObjects) {
 		}
 	}
 	p, given := o.setting("--gossip-key-file")
-	if _, insecure := o.setting("--insecure-gossip"); insecure == given {
-		t.Errorf("--gossip-key-file=%s, --insecure-gossip: %t", p, insecure)
-	}
-	if given {
-		_, v, err := o.mount(p)
-		if err != nil || v.Secret == nil || len(v.Secret.Items) != 1 || v.Secret.Items[0].Path != path.Base(p) {
-			t.Errorf("%s is not of a Secret: %v", p, err)
-		}
+	_, v, err := o.mount(p)
+	if !given || err != nil || v.Secret == nil || len(v.Secret.Items) != 1 || v.Secret.Items[0].Path != path.Base(p) {
+		t.Errorf("--gossip-key-file=%s is not of a Secret: %v", p, err)
 	}
 }

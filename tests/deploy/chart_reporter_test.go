@@ -58,9 +58,6 @@ func checkReporter(t *testing.T, all *chartObjects) {
 	}
 	// Nothing but the key, which its group reads, and the agents' configuration.
 	wantVolumes := 1
-	if slices.Contains(c.Args, "--insecure-gossip") {
-		wantVolumes = 0
-	}
 	if all.config != nil {
 		wantVolumes++
 		if !slices.Contains(c.Args, "--config="+c.VolumeMounts[0].MountPath+"/dupip.yaml") || pod.Volumes[0].ConfigMap.Name != all.config.Name || len(template.Annotations) != 1 {

@@ -45,13 +45,9 @@ var renderings = map[string]rendering{
 		equal(t, "image", o.container().Image, "localhost/dupip:dev")
 		equal(t, "priority class", o.pod().PriorityClassName, "system-node-critical")
 		equal(t, "tolerations", o.pod().Tolerations, []corev1.Toleration{{Operator: corev1.TolerationOpExists}})
-		if _, given := o.setting("--insecure-gossip"); given {
-			t.Error("gossip is insecure")
-		}
 	}},
 	"reporter":                   {values: `{reporter: {enabled: true}, cluster: "a $(B) c"}`, want: checkReporter},
 	"reporter of more networks":  {values: `{reporter: {enabled: true}, config: {shared: [10.0.0.1]}, podMonitor: {enabled: true}}`, want: checkReporter},
-	"reporter without key":       {values: `{reporter: {enabled: true}, gossip: {existingSecret: "", insecure: true}}`, want: checkReporter},
 	"reporter of a long release": {release: "r" + strings.Repeat("-long", 10), values: `{reporter: {enabled: true}}`, want: checkReporter},
 	"another release": {release: "prod", namespace: "net", want: func(t *testing.T, o *chartObjects) {
 		equal(t, "name", o.daemons.Name, "prod-dupip")
@@ -88,12 +84,6 @@ var renderings = map[string]rendering{
 			}
 		},
 	},
-	"no key": {values: `{gossip: {existingSecret: "", insecure: true}}`, want: func(t *testing.T, o *chartObjects) {
-		wantSetting(t, o, "--insecure-gossip", "true")
-		if path, given := o.setting("--gossip-key-file"); given {
-			t.Errorf("--gossip-key-file=%s", path)
-		}
-	}},
 	"other ports": {values: `{gossip: {port: 17951}, metrics: {port: 19951}}`, want: func(t *testing.T, o *chartObjects) {
 		wantSetting(t, o, "--gossip-port", "17951")
 		wantSetting(t, o, "--metrics-listen", ":19951")

@@ -38,7 +38,6 @@ func TestKeys(t *testing.T) {
 
 	strangers := s.startUnknownMembers(map[string][]string{
 		"other-key":   {"--gossip-key-file", keyFile(t, dir, strange)},
-		"no-key":      {"--gossip-key-file=", "--insecure-gossip"},
 		"other-label": {"--gossip-key-file", shared, "--cluster", "elsewhere"},
 	})
 	for name, a := range strangers {

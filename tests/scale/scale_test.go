@@ -24,7 +24,7 @@ import (
 var (
 	sizes       = flag.String("sizes", "", "play everything with clusters of so many nodes, for example 50,500")
 	simulateAll = flag.Bool("simulate", false, "simulate the membership of small clusters, too")
-	insecure    = flag.Bool("insecure", false, "without a key")
+	plain       = flag.Bool("plain", false, "without a key")
 	shared      = flag.String("shared", "250,500,1000", "in the phase prefix two nodes share so many addresses, one play for each number")
 	perPod      = flag.Int("per-pod", 1, "how many of these addresses are in one pod")
 	own         = flag.Int("own", 5, "how many addresses each node has itself")

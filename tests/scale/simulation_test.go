@@ -64,7 +64,7 @@ func newSimulation(t testing.TB, size int, simulated bool) *simulation {
 		past:   make([]simnet.Traffic, size),
 		watch:  newWatch(),
 	}
-	if !*insecure {
+	if !*plain {
 		tw.keyFile = filepath.Join(t.TempDir(), "gossip.key")
 		if err := os.WriteFile(tw.keyFile, []byte(base64.StdEncoding.EncodeToString(make([]byte, 32))), 0o600); err != nil {
 			t.Fatal(err)
@@ -98,7 +98,7 @@ func (tw *simulation) membership(i int, epoch int64, endpoint *simnet.Endpoint) 
 	}
 	return members.Options{
 		Log: slog.New(slog.DiscardHandler), Node: nodeName(i), Boot: bootID(i), Epoch: epoch, Version: "scale",
-		Label: "scale", KeyFile: tw.keyFile, Insecure: *insecure, Join: join,
+		Label: "scale", KeyFile: tw.keyFile, Join: join,
 		Sockets: endpoint, Advertise: endpoint.Addr().String(),
 	}
 }

@@ -98,9 +98,6 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if eq (int .Values.gossip.port) (int .Values.metrics.port) -}}
 {{- fail (printf "gossip.port and metrics.port are both %d: give the agent two ports" (int .Values.metrics.port)) -}}
 {{- end -}}
-{{- if and .Values.gossip.existingSecret .Values.gossip.insecure -}}
-{{- fail "gossip.existingSecret and gossip.insecure exclude each other: set one of them" -}}
-{{- end -}}
 {{- range $key, $_ := include "dupip.selectorLabels" . | fromYaml -}}
 {{- if hasKey $.Values.podLabels $key -}}
 {{- fail (printf "podLabels: %s selects the pods and is the chart's: leave it out" $key) -}}
@@ -118,7 +115,6 @@ app.kubernetes.io/instance: {{ .Release.Name }}
       "DUPIP_CLUSTER" "cluster"
       "DUPIP_GOSSIP_PORT" "gossip.port"
       "DUPIP_GOSSIP_KEY_FILE" "gossip.existingSecret"
-      "DUPIP_INSECURE_GOSSIP" "gossip.insecure"
       "DUPIP_CONFIG" "config"
       "DUPIP_CRI_SOCKET" "runtime.socket"
       "DUPIP_CNI_CONF_DIR" "runtime.cniConfDir"
@@ -136,7 +132,6 @@ app.kubernetes.io/instance: {{ .Release.Name }}
       "--gossip-port" "gossip.port"
       "--metrics-listen" "metrics.port and metrics.address"
       "--gossip-key-file" "gossip.existingSecret"
-      "--insecure-gossip" "gossip.insecure"
       "--config" "config"
       "--cri-socket" "runtime.socket"
       "--cni-conf-dir" "runtime.cniConfDir"
