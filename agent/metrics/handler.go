@@ -28,7 +28,7 @@ const index = `<!doctype html>
 // while an earlier call still runs, with a timeout of 5 s.
 func (m *Metrics) Handler(healthy, ready func(context.Context) error) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", m.pages)
+	mux.Handle("GET /metrics", m.page())
 	mux.Handle("GET /healthz", check(healthy))
 	mux.Handle("GET /readyz", check(ready))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {

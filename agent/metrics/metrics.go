@@ -18,7 +18,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 )
 
@@ -32,7 +31,6 @@ type Metrics struct {
 	log       *slog.Logger
 	registry  *prometheus.Registry
 	detection prometheus.Histogram
-	pages     *pages
 
 	// The rest belongs to gather.
 	sources  []*source
@@ -69,11 +67,6 @@ func New(sources Sources) *Metrics {
 			}
 		}),
 	)
-	m.pages = newPages(m.gather, promhttp.HandlerOpts{
-		ErrorHandling: promhttp.ContinueOnError, // serve the other metrics
-		ErrorLog:      slog.NewLogLogger(m.log.Handler(), slog.LevelDebug),
-		Registry:      m.registry,
-	})
 	return m
 }
 

@@ -116,8 +116,8 @@ func TestSourcesEndWithTheirContext(t *testing.T) {
 	})
 }
 
-// The page is made once a second for all clients and formats.
-func TestPageIsMadeOnceASecond(t *testing.T) {
+// The metrics are gathered once a second for all clients and formats.
+func TestGatheredOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
 		handler := New(Sources{Pods: func(context.Context) (PodStats, error) {
@@ -131,7 +131,7 @@ func TestPageIsMadeOnceASecond(t *testing.T) {
 			}
 		}
 		var group sync.WaitGroup
-		for range 50 {
+		for range pagesBurst - 3 {
 			group.Go(func() { scrape("1") })
 		}
 		group.Wait()
