@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v4"
 )
 
 // scrape is the interval between two scrapes of these plays, if they have no other, and evaluation that between two evaluations of rules.

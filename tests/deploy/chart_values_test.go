@@ -6,8 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
+	"go.yaml.in/yaml/v4"
 )
 
 // schemaNode is what is read of values.schema.json.
@@ -25,29 +24,25 @@ func TestChartValuesAreExplained(t *testing.T) {
 	}
 	// Helm's own.
 	delete(schema.Properties, "global")
-	file, err := parser.ParseBytes([]byte(readChartFile(t, chartDir+"/values.yaml")), parser.ParseComments)
-	if err != nil {
+	var file yaml.Node
+	if err := yaml.Unmarshal([]byte(readChartFile(t, chartDir+"/values.yaml")), &file); err != nil {
 		t.Fatal(err)
 	}
-	if len(file.Docs) != 1 {
-		t.Fatalf("%d documents", len(file.Docs))
-	}
-	checkValues(t, "", file.Docs[0].Body, schema)
+	checkValues(t, "", file.Content[0], schema)
 }
 
-func checkValues(t *testing.T, at string, node ast.Node, schema schemaNode) {
+func checkValues(t *testing.T, at string, node *yaml.Node, schema schemaNode) {
 	t.Helper()
 	if schema.Additional != false {
 		t.Errorf("%s: the schema takes any key", at)
 	}
-	values, ok := node.(*ast.MappingNode)
-	if !ok {
+	if node.Kind != yaml.MappingNode {
 		t.Errorf("%s is no mapping", at)
 		return
 	}
 	missing := maps.Clone(schema.Properties)
-	for _, value := range values.Values {
-		key := value.Key.String()
+	for pair := range slices.Chunk(node.Content, 2) {
+		key, value := pair[0].Value, pair[1]
 		path := at + "." + key
 		below, known := schema.Properties[key]
 		if !known {
@@ -55,9 +50,9 @@ func checkValues(t *testing.T, at string, node ast.Node, schema schemaNode) {
 		}
 		delete(missing, key)
 		// Of a container's resources everybody knows the keys.
-		if inner, ok := value.Value.(*ast.MappingNode); ok && len(inner.Values) > 0 && len(below.Properties) > 0 && key != "resources" {
-			checkValues(t, path, value.Value, below)
-		} else if value.GetComment() == nil {
+		if value.Kind == yaml.MappingNode && len(value.Content) > 0 && len(below.Properties) > 0 && key != "resources" {
+			checkValues(t, path, value, below)
+		} else if pair[0].HeadComment+pair[0].LineComment+value.LineComment == "" {
 			t.Errorf("%s has no comment", path)
 		}
 	}

@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 
-	"github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/dupip/dupip/detector"
 )
 
 // Format is the value of --output.
@@ -50,9 +53,7 @@ func (f Format) Encode(w io.Writer, v any, stream bool) (bool, error) {
 	case f == JSON:
 		data, err = json.MarshalIndent(v, "", "  ")
 	case f == YAML:
-		// Through JSON, so that both have the same fields.
-		data, err = yaml.MarshalWithOptions(v,
-			yaml.UseJSONMarshaler(), yaml.IndentSequence(true), yaml.CustomMarshaler(quoteUnprintable))
+		data, err = marshalYAML(v)
 	default:
 		return false, nil
 	}
@@ -60,12 +61,38 @@ func (f Format) Encode(w io.Writer, v any, stream bool) (bool, error) {
 		return true, fmt.Errorf("encoding %s: %w", f, err)
 	}
 	if f == JSON {
-		data = append(escape(data), '\n')
+		data = append(escape(JSON, data), '\n')
 	} else if stream {
 		data = append([]byte("---\n"), data...)
 	}
 	_, err = w.Write(data)
 	return true, err
+}
+
+// marshalYAML goes through JSON, which is YAML, so that both have the same fields. A text that a terminal would obey stays as it is there.
+func marshalYAML(v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	var root yaml.Node
+	if err := yaml.Unmarshal(escape(YAML, data), &root); err != nil {
+		return nil, err
+	}
+	for nodes := []*yaml.Node{&root}; len(nodes) > 0; {
+		n := nodes[len(nodes)-1]
+		nodes = append(nodes[:len(nodes)-1], n.Content...)
+		if n.Kind != yaml.ScalarNode && len(n.Content) > 0 || n.Kind == yaml.ScalarNode && detector.Printable(n.Value) == n.Value {
+			n.Style = 0
+		}
+	}
+	var out bytes.Buffer
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(&root); err != nil {
+		return nil, err
+	}
+	return escape(YAML, out.Bytes()), encoder.Close()
 }
 
 // PrintNames prints the name of each element once.

@@ -1,15 +1,12 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"time"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
-
-	"github.com/goccy/go-yaml"
 
 	"github.com/dupip/dupip/detector"
 )
@@ -49,12 +46,16 @@ func sanitizeValue(v reflect.Value) {
 }
 
 // escape replaces what a terminal would obey and JSON allows within strings: control characters
-// from DEL on, and characters that change the direction of writing. The document means the same.
-func escape(document []byte) []byte {
+// from DEL on, and characters that change the direction of writing. The document, JSON or YAML, means the same.
+func escape(f Format, document []byte) []byte {
 	out := make([]byte, 0, len(document))
 	for _, r := range string(document) {
 		if r == '\n' || unicode.IsPrint(r) {
 			out = utf8.AppendRune(out, r)
+			continue
+		}
+		if f == YAML && r > 0xffff { // which knows no surrogates
+			out = fmt.Appendf(out, "\\U%08x", r)
 			continue
 		}
 		for _, unit := range utf16.AppendRune(nil, r) {
@@ -62,14 +63,4 @@ func escape(document []byte) []byte {
 		}
 	}
 	return out
-}
-
-// quoteUnprintable encodes a text for YAML. A text that a terminal would obey is written as JSON,
-// which YAML reads.
-func quoteUnprintable(s string) ([]byte, error) {
-	if detector.Printable(s) == s {
-		return yaml.Marshal(s)
-	}
-	quoted, err := json.Marshal(s)
-	return escape(quoted), err
 }

@@ -2,12 +2,15 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
+	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/detector"
@@ -64,7 +67,7 @@ func TestYAMLHasTheFieldsOfJSON(t *testing.T) {
 
 // JSON and YAML keep every name, but a terminal obeys none of it.
 func TestDocumentsOfHostileTexts(t *testing.T) {
-	const evil = "a\x1b[2J\r\nb\u202ec\u009b2J\x7fd\u2028é"
+	const evil = "a\x1b[2J\r\nb\u202ec\u009b2J\x7fd\u2028é\U000e0001<&>"
 	document := api.Conflicts{Node: evil, Conflicts: []api.Conflict{{Holders: []api.Binding{{Netns: evil}}}}}
 	for _, f := range []Format{JSON, YAML} {
 		for name, stream := range map[string]bool{"document": false, "event": true} {
@@ -76,7 +79,11 @@ func TestDocumentsOfHostileTexts(t *testing.T) {
 				t.Errorf("%s as %s: %q", name, f, out.String())
 			}
 			var got api.Conflicts
-			if err := yaml.Unmarshal(out.Bytes(), &got); err != nil {
+			unmarshal := unmarshalYAML
+			if f == JSON {
+				unmarshal = json.Unmarshal
+			}
+			if err := unmarshal(out.Bytes(), &got); err != nil {
 				t.Fatalf("%s as %s: %v", name, f, err)
 			}
 			if got.Node != evil || got.Conflicts[0].Holders[0].Netns != evil {
@@ -84,4 +91,39 @@ func TestDocumentsOfHostileTexts(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What looks like something else stays a text.
+func TestTextsInYAML(t *testing.T) {
+	want := []string{"", "true", "null", "~", "1e3", "0x10", "010", "10.0.0.1", "fd00::1", "02:00:00:00:00:01", "12:30:45", "2026-11-28", "- a", "a: b", "#", " a ", "a\nb", "*", "&a", "!a", "%", "@", "<<", "yes"}
+	var out bytes.Buffer
+	if _, err := YAML.Encode(&out, api.Coverage{Missing: want}, false); err != nil {
+		t.Fatal(err)
+	}
+	var got api.Coverage
+	if err := unmarshalYAML(out.Bytes(), &got); err != nil || !slices.Equal(got.Missing, want) {
+		t.Errorf("read back as %q, %v, from\n%s", got.Missing, err, out.String())
+	}
+}
+
+func BenchmarkYAML(b *testing.B) {
+	document := api.Bindings{Bindings: make([]api.Binding, 5000)}
+	for b.Loop() {
+		if _, err := YAML.Encode(io.Discard, document, false); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// unmarshalYAML reads YAML with the fields of JSON.
+func unmarshalYAML(data []byte, into any) error {
+	var v any
+	if err := yaml.Unmarshal(data, &v); err != nil {
+		return err
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, into)
 }
