@@ -21,8 +21,8 @@ const (
 	// wakeRate and wakeBurst limit how often a second events are read: a single one at once, a
 	// flood every 20 ms.
 	wakeRate, wakeBurst = 50, 50
-	// maxBatches is how many batches are read before they are passed on.
-	maxBatches = 256
+	// maxEvents is how many are read before they are passed on. A pod can cause 100,000 a second.
+	maxEvents = 16384
 )
 
 // addressWatch receives every change of an address in our own netns and in every netns that
@@ -37,7 +37,7 @@ type addressWatch struct {
 	// ended is called for each netns that has lost its id, which it does when it ends.
 	ended func(nsid int)
 
-	batch   *addressBatch
+	event   addressEvent
 	netns   map[int]bool // those with events since the last calls of changed
 	overrun bool
 }
@@ -58,7 +58,7 @@ func openAddressWatch(buffer int) (*addressWatch, error) {
 		conn.Close()
 		return nil, fmt.Errorf("subscribing to addresses: %w", err)
 	}
-	return &addressWatch{conn: conn, batch: newAddressBatch(), netns: make(map[int]bool), ended: func(int) {}}, nil
+	return &addressWatch{conn: conn, netns: make(map[int]bool), ended: func(int) {}}, nil
 }
 
 // run watches until ctx ends or a call fails, and closes the socket.
@@ -85,11 +85,10 @@ func (w *addressWatch) run(ctx context.Context) error {
 	return nil
 }
 
-// read reads events until there are no more, at most maxBatches. It is done when there were any.
+// read reads events until there are no more, at most maxEvents. It is done when there were any.
 func (w *addressWatch) read(fd uintptr) (done bool, err error) {
-	for range maxBatches {
-		n, err := w.batch.receive(fd)
-		switch {
+	for range maxEvents {
+		switch err := w.event.receive(fd); {
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.ENOBUFS):
 			w.overrun, done = true, true
@@ -105,12 +104,10 @@ func (w *addressWatch) read(fd uintptr) (done bool, err error) {
 			return true, err
 		default:
 			done = true
-			for i := range n {
-				if nsid, ok := w.batch.changed(i); ok {
-					w.netns[nsid] = true
-				} else if nsid, ok := w.batch.ended(i); ok {
-					w.ended(nsid)
-				}
+			if w.event.changed() {
+				w.netns[w.event.netns] = true
+			} else if nsid, ok := w.event.ended(); ok {
+				w.ended(nsid)
 			}
 		}
 	}
