@@ -238,14 +238,14 @@ func TestCacheOnly(t *testing.T) {
 		if list, err := rt.list(t.Context()); err != nil || len(list) != 1 || list[0].GetId() != "aa11" {
 			t.Errorf("list %v, error %v", list, err)
 		}
-		if status, err := rt.status(t.Context(), "aa11"); err != nil || status.GetStatus().GetMetadata().GetName() != "cart" {
-			t.Errorf("status %v, error %v", status, err)
+		if read, err := rt.read(t.Context(), "aa11"); err != nil || read.pod.Name != "cart" {
+			t.Errorf("read %+v, error %v", read, err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, "pods-cc33-eth0"), []byte("{"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		for id, want := range map[string]codes.Code{"bb22": codes.NotFound, "cc33": codes.Unavailable} { // gone, half written
-			if _, err := rt.status(t.Context(), id); status.Code(err) != want {
+			if _, err := rt.read(t.Context(), id); status.Code(err) != want {
 				t.Errorf("entry %s: error %v, want %v", id, err, want)
 			}
 		}

@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/books"
@@ -133,7 +132,7 @@ func (r *Resolver) list(ctx context.Context, rt *runtime) error {
 		return err
 	}
 	r.table.update(list)
-	listed := Sandboxes{r.table.ready(), began, len(r.table.byID) == len(list) && rt.sockets == nil}
+	listed := Sandboxes{r.table.ready(), began, len(r.table.byID) == len(list) && rt.cache == nil}
 	r.mu.Lock()
 	r.listed = listed
 	r.mu.Unlock()
@@ -173,11 +172,10 @@ func (r *Resolver) readStatuses(ctx context.Context, rt *runtime) {
 
 // readStatus reads the pod, the netns and the addresses of a sandbox.
 func (r *Resolver) readStatus(ctx context.Context, rt *runtime, s *sandbox) error {
-	response, err := rt.status(ctx, s.id)
+	read, err := rt.read(ctx, s.id)
 	if err != nil {
 		return err
 	}
-	read := parse(response)
 	if !read.hostNetwork {
 		s.cookie, err = read.cookie(s.ready)
 		if s.cookie == r.own {
@@ -190,13 +188,13 @@ func (r *Resolver) readStatus(ctx context.Context, rt *runtime, s *sandbox) erro
 	// A stopped sandbox is done without a netns: that may be gone.
 	s.done, s.pod, s.ips = true, read.pod, read.ips
 	if s.result == nil && s.ready && s.cookie != 0 {
-		s.result = r.result(s.id, response)
+		s.result = r.result(s.id, read.info)
 	}
 	return nil
 }
 
 // result returns the result of a sandbox: of libcni's cache, which has the networks apart, or else of the runtime.
-func (r *Resolver) result(id string, response *runtimeapi.PodSandboxStatusResponse) *books.Result {
+func (r *Resolver) result(id string, info []byte) *books.Result {
 	entry, err := r.cache.Read(id)
 	text := ""
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -212,7 +210,7 @@ func (r *Resolver) result(id string, response *runtimeapi.PodSandboxStatusRespon
 	if err == nil {
 		return entry.Result
 	}
-	return books.FromRuntime([]byte(response.GetInfo()["info"]))
+	return books.FromRuntime(info)
 }
 
 // connected records that the runtime sent a list, and logs it after a failure.
@@ -229,7 +227,7 @@ func (r *Resolver) connected(rt *runtime, sandboxes, omitted int) {
 	r.mu.Unlock()
 	text := "connected to the container runtime"
 	switch {
-	case rt.sockets != nil:
+	case rt.cache != nil:
 		text = "no container runtime; pods have the names in libcni's cache"
 	case before.Socket == rt.socket:
 		text = "the container runtime is back"

@@ -86,16 +86,11 @@ var silenceGRPC = sync.OnceFunc(func() {
 type runtime struct {
 	socket, name, version string
 
-	conn *grpc.ClientConn // nil for libcni's cache
-	cri  client
-	// sockets are those that libcni's cache makes room for; nil for a runtime.
+	conn *grpc.ClientConn
+	cri  runtimeapi.RuntimeServiceClient
+	// cache is libcni's instead of a runtime, nil with one; sockets are those that it makes room for.
+	cache   *books.Cache
 	sockets []string
-}
-
-// client is what is used of CRI.
-type client interface {
-	ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest, ...grpc.CallOption) (*runtimeapi.ListPodSandboxResponse, error)
-	PodSandboxStatus(context.Context, *runtimeapi.PodSandboxStatusRequest, ...grpc.CallOption) (*runtimeapi.PodSandboxStatusResponse, error)
 }
 
 // connect returns the first runtime that responds, or the first error.
@@ -156,7 +151,7 @@ func (rt *runtime) close() {
 // alive returns a context that ends when the connection does; without a runtime, when there is a socket.
 func (rt *runtime) alive(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	if rt.sockets != nil {
+	if rt.cache != nil {
 		go rt.await(ctx, cancel)
 		return ctx, func() { cancel(nil) }
 	}
@@ -172,6 +167,9 @@ func (rt *runtime) alive(ctx context.Context) (context.Context, func()) {
 }
 
 func (rt *runtime) list(ctx context.Context) ([]*runtimeapi.PodSandbox, error) {
+	if rt.cache != nil {
+		return listCache(rt.cache)
+	}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	response, err := rt.cri.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
@@ -181,15 +179,19 @@ func (rt *runtime) list(ctx context.Context) ([]*runtimeapi.PodSandbox, error) {
 	return response.GetItems(), nil
 }
 
-func (rt *runtime) status(ctx context.Context, id string) (*runtimeapi.PodSandboxStatusResponse, error) {
+// read reads the status of a sandbox.
+func (rt *runtime) read(ctx context.Context, id string) (sandboxStatus, error) {
+	if rt.cache != nil {
+		return readCache(rt.cache, id)
+	}
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	response, err := rt.cri.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true},
 		grpc.MaxCallRecvMsgSize(maxStatus))
 	if err != nil {
-		return nil, fmt.Errorf("reading the status of a sandbox: %w", escapeError(err))
+		return sandboxStatus{}, fmt.Errorf("reading the status of a sandbox: %w", escapeError(err))
 	}
-	return response, nil
+	return parse(response), nil
 }
 
 // escapeError shortens and escapes the text of an error, and keeps its code.

@@ -19,7 +19,7 @@ import (
 
 // lister is a runtime that answers lists only.
 type lister struct {
-	client
+	runtimeapi.RuntimeServiceClient
 	list []*runtimeapi.PodSandbox
 	err  error
 }

@@ -28,13 +28,15 @@ type sandboxStatus struct {
 	hostNetwork bool   // it has no netns of its own
 	path        string // netns file, empty if unknown
 	pid         int    // a process in the netns, 0 if unknown
+	info        []byte // what the runtime says beyond the CRI, as JSON
 }
 
 // parse reads a status. It omits invalid names.
 func parse(response *runtimeapi.PodSandboxStatusResponse) sandboxStatus {
 	status := response.GetStatus()
 	s := sandboxStatus{
-		pod: podOf(status.GetMetadata()), ips: addresses(status.GetNetwork()),
+		pod: podOf(status.GetMetadata().GetNamespace(), status.GetMetadata().GetName(), status.GetMetadata().GetUid()),
+		ips: addresses(status.GetNetwork()), info: []byte(response.GetInfo()["info"]),
 		hostNetwork: status.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE,
 	}
 	var info struct { // as containerd and CRI-O have it; the CRI does not define it
@@ -49,7 +51,7 @@ func parse(response *runtimeapi.PodSandboxStatusResponse) sandboxStatus {
 			Metadata struct{ NetNSPath string }
 		}
 	}
-	_ = json.Unmarshal([]byte(response.GetInfo()["info"]), &info) // what is of another kind is left out
+	_ = json.Unmarshal(s.info, &info) // what is of another kind is left out
 	s.pid, s.path = info.Pid, validPath(info.SandboxMetadata.Metadata.NetNSPath)
 	for _, ns := range info.RuntimeSpec.Linux.Namespaces {
 		if ns.Type == "network" {
@@ -68,8 +70,8 @@ func validPath(path string) string {
 }
 
 // podOf returns the pod's identity, empty if its name or namespace is invalid.
-func podOf(m *runtimeapi.PodSandboxMetadata) detector.Pod {
-	pod := detector.Pod{Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUid()}
+func podOf(namespace, name, uid string) detector.Pod {
+	pod := detector.Pod{Namespace: namespace, Name: name, UID: uid}
 	if pod.Name == "" || !validName(pod.Name) || !validName(pod.Namespace) {
 		return detector.Pod{}
 	}

@@ -87,6 +87,7 @@ func TestParse(t *testing.T) {
 			},
 			Info: map[string]string{"info": test.info},
 		})
+		test.want.info = []byte(test.info)
 		if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(sandboxStatus{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
