@@ -1,6 +1,6 @@
 // Package agent is the dupip agent of one node. It opens what the parts need, and its event loop passes
 // events between them: observe turns records into sightings, detector decides, probe probes the node's
-// own pods, peer speaks with other nodes, report serves people and programs.
+// own pods, exchange speaks with other nodes, report serves people and programs.
 //
 // The loop's goroutine owns all state; other goroutines read from the kernel or write to clients, and
 // communicate with it by channels.
@@ -25,11 +25,11 @@ import (
 	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/capture"
 	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/exchange"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/agent/observe"
-	"github.com/dupip/dupip/agent/peer"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/agent/report"
@@ -178,13 +178,13 @@ func (a *Agent) assemble(c *config.Config) error {
 		Pod: a.podName, ByHostEnd: a.pods.ByHostEnd, Leads: leads, Rescan: a.watcher.Refresh, Counters: a.observer.Counters, Bindings: l.detector.Bindings,
 		Forget: func(r bpf.Record) { l.forgetting.add(r.Address) },
 	})
-	if a.opts.Evidence != Off {
+	if a.opts.Capture != Off {
 		l.captures = capture.New(capture.Options{
 			Log: a.opts.Log, Node: a.node.ID(), Capture: a.observer.Capture, Release: a.observer.Release, CountLost: a.observer.LostFrames,
 			Time: observe.TimeOf, VLANs: l.vlansOf,
 		})
 	}
-	l.peer = peer.New(peer.Options{Node: a.node.ID(), Detector: l.detector, Alone: a.cluster == nil})
+	l.exchange = exchange.New(exchange.Options{Node: a.node.ID(), Detector: l.detector, Alone: a.cluster == nil})
 	a.audit = a.newAudit(l)
 	l.report = report.New(a.reportOptions(l))
 	a.metrics = metrics.New(l.report.Sources())
@@ -246,7 +246,7 @@ func (a *Agent) reportOptions(l *loop) report.Options {
 		Attach: string(a.observer.Mode()), MinOverlap: a.opts.MinOverlap.String(),
 		ConfigPath: a.opts.Config, StateDir: a.opts.StateDir,
 		Do:       l.do,
-		Detector: l.detector, Table: l.table, Prober: l.prober, Peer: l.peer, Captured: l.captures,
+		Detector: l.detector, Table: l.table, Prober: l.prober, Exchange: l.exchange, Captured: l.captures,
 		Watcher: a.watcher, Pods: a.pods, Store: a.store, Config: a.config, Books: a.audit,
 	}
 	if a.cluster != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/dupip/dupip/agent/capture"
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/detector"
 )
 
 // TestCaptureBeforeProbe: both holders are captured before they are probed, so that their answers are among the frames.
@@ -33,7 +34,7 @@ func TestCaptureBeforeProbe(t *testing.T) {
 		t.Errorf("captured after %v probes; %d were sent before the suspicion, %d are now", captured, before, *probes)
 	}
 	l.captures.Add(bpf.Frame{Address: bpf.Address{Ifindex: 2, Generation: 2, IP: one}, Kind: bpf.OtherAnswer, Data: []byte{1}})
-	if list, _ := l.captures.Of(one); len(list) != 2 || len(list[0].Frames)+len(list[1].Frames) != 1 {
+	if list, _ := l.captures.Of(one, asItIs); len(list) != 2 || len(list[0].Frames)+len(list[1].Frames) != 1 {
 		t.Errorf("%+v", list)
 	}
 	// A holder of an interface that is gone, or has another netns by now, is not captured.
@@ -42,3 +43,6 @@ func TestCaptureBeforeProbe(t *testing.T) {
 		t.Error("an interface of another holder would be captured")
 	}
 }
+
+// asItIs describes a holder as it was captured.
+func asItIs(h detector.Holder) detector.Holder { return h }

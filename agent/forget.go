@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/dupip/dupip/agent/peer"
+	"github.com/dupip/dupip/agent/exchange"
 	"github.com/dupip/dupip/bpf"
 )
 
@@ -37,7 +37,7 @@ func (f *forgetting) run() {
 
 // ended makes the observer forget bindings that have ended, so that their next packets make records, and
 // probes the addresses that are still configured in their pods.
-func (l *loop) ended(all peer.Ended, now time.Time) {
+func (l *loop) ended(all exchange.Ended, now time.Time) {
 	for _, e := range all {
 		i := l.table.Interface(e.Interface)
 		if i == nil {

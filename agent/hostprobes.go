@@ -3,8 +3,8 @@ package agent
 import (
 	"time"
 
+	"github.com/dupip/dupip/agent/exchange"
 	"github.com/dupip/dupip/agent/links"
-	"github.com/dupip/dupip/agent/peer"
 	"github.com/dupip/dupip/detector"
 )
 
@@ -19,7 +19,7 @@ const (
 // limits how many that are.
 type hostProbes struct {
 	list    func(skip func(index int) bool) ([]links.HostAddress, error)
-	waiting []peer.Probe
+	waiting []exchange.Probe
 	next    time.Time // no list before
 }
 
@@ -32,9 +32,9 @@ func (h *hostProbes) due() time.Time {
 }
 
 // probeHost verifies an address of the node itself, see hostProbes.
-func (l *loop) probeHost(a peer.Probe, now time.Time) {
+func (l *loop) probeHost(a exchange.Probe, now time.Time) {
 	if refusal := l.prober.Allow(detector.Verify, a.ForOther, now); refusal != (detector.ProbeRefusal{}) {
-		l.peer.Probed(a, refusal, now)
+		l.exchange.Probed(a, refusal, now)
 		return
 	}
 	l.host.waiting = append(l.host.waiting, a)
@@ -53,7 +53,7 @@ func (l *loop) answerHost(now time.Time) bool {
 		refusal = detector.ProbeRefusal{Reason: err.Error(), Until: now.Add(time.Second)}
 	}
 	for _, a := range waiting {
-		l.peer.Probed(a, refusal, now)
+		l.exchange.Probed(a, refusal, now)
 		if o, ok := l.table.FindHost(list, a.Key, time.Now()); ok {
 			l.observed(&o, time.Now())
 		}

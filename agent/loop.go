@@ -8,9 +8,9 @@ import (
 
 	"github.com/dupip/dupip/agent/capture"
 	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/exchange"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/observe"
-	"github.com/dupip/dupip/agent/peer"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/agent/report"
@@ -26,7 +26,7 @@ type loop struct {
 	log      *slog.Logger
 	table    *observe.Table
 	detector *detector.Detector
-	peer     *peer.Peer
+	exchange *exchange.Exchange
 	prober   *probe.Prober
 	captures *capture.Set // nil if that is switched off
 	report   *report.Report
@@ -91,7 +91,7 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record, frames <-chan
 
 // turn carries out what the last events require.
 func (l *loop) turn() {
-	l.peer.Publish()
+	l.exchange.Publish()
 	l.act()
 	l.forgetting.run()
 }
@@ -99,7 +99,7 @@ func (l *loop) turn() {
 // next returns when tick has something to do.
 func (l *loop) next() time.Time {
 	next := l.table.Next()
-	for _, at := range []time.Time{l.peer.NextTick(), l.prober.Next(), l.host.due(), l.saveAt} {
+	for _, at := range []time.Time{l.exchange.NextTick(), l.prober.Next(), l.host.due(), l.saveAt} {
 		if !at.IsZero() && at.Before(next) {
 			next = at
 		}
@@ -108,7 +108,7 @@ func (l *loop) next() time.Time {
 }
 
 func (l *loop) tick(now time.Time) {
-	l.peer.Tick(now)
+	l.exchange.Tick(now)
 	l.table.Tick(now)
 	l.prober.Run(now)
 	if !l.saveAt.IsZero() && !l.saveAt.After(now) {
@@ -141,13 +141,13 @@ func (l *loop) observed(o *observe.Observation, now time.Time) {
 		if l.log.Enabled(context.Background(), slog.LevelDebug) {
 			defer l.logRefused(s, l.detector.Refused())
 		}
-		l.peer.Observe(*s, now)
+		l.exchange.Observe(*s, now)
 	case observe.Tentative:
 		l.prober.Tentative(o.Interface, s.Key.IP, o.VLAN, s.At)
 	case observe.Withdrawn:
-		l.peer.Apply(l.detector.Withdraw(s.Key, s.Holder.ID, o.Reason, now), now)
+		l.exchange.Apply(l.detector.Withdraw(s.Key, s.Holder.ID, o.Reason, now), now)
 	case observe.Gone:
-		l.peer.Apply(l.detector.WithdrawInterface(o.Interface, o.Reason, now), now)
+		l.exchange.Apply(l.detector.WithdrawInterface(o.Interface, o.Reason, now), now)
 	}
 }
 
@@ -165,7 +165,7 @@ func (l *loop) update(event links.Event, now time.Time) {
 		l.saveWithin(saveInterval)
 		l.prober.Follow(probe.Interface{Ref: i.Ref, Holder: i.Holder, Link: i.Interface, Lost: i.Lost})
 		for _, a := range l.scanning.take(i.Ref, i.View.Taken) { // before what the scan has found
-			l.peer.Probed(a, detector.ProbeRefusal{}, i.View.Taken)
+			l.exchange.Probed(a, detector.ProbeRefusal{}, i.View.Taken)
 		}
 	}
 	l.observe(all, now)
@@ -178,7 +178,7 @@ func (l *loop) update(event links.Event, now time.Time) {
 		delete(l.scanning, ref)
 	}
 	if !wasReady && l.table.Ready() {
-		l.peer.Ready(now)
+		l.exchange.Ready(now)
 		l.report.Started(now)
 		l.ready()
 	}
@@ -196,7 +196,7 @@ func (l *loop) name(change pods.Change, now time.Time) {
 	l.observe(all, now)
 	for _, i := range named {
 		l.expect(i, now)
-		l.peer.Apply(l.detector.Describe(i.Holder, func(key detector.Key, h *detector.Holder) {
+		l.exchange.Apply(l.detector.Describe(i.Holder, func(key detector.Key, h *detector.Holder) {
 			h.Pod, h.CreatedAt, h.Sandbox = i.Pod.Pod, i.Pod.CreatedAt, i.Pod.Sandbox
 			h.Given = i.Given(key.IP)
 		}, now), now)
@@ -210,29 +210,29 @@ func (l *loop) receive(message cluster.Message, now time.Time) {
 		l.report.Reply(query)
 		return
 	}
-	l.peer.Receive(message, now)
+	l.exchange.Receive(message, now)
 }
 
 // local reports whether a binding is one of this node.
 func (l *loop) local(b *detector.Binding) bool { return b.Holder.ID.Node == l.table.Host.Node }
 
-// act carries out the actions of the peer, and those that follow.
+// act carries out the actions of the exchange, and those that follow.
 func (l *loop) act() {
 	for l.actOnce(); l.answerHost(time.Now()); l.actOnce() {
 	}
 }
 
 func (l *loop) actOnce() {
-	for a := l.peer.Next(time.Now()); a != nil; a = l.peer.Next(time.Now()) {
+	for a := l.exchange.Next(time.Now()); a != nil; a = l.exchange.Next(time.Now()) {
 		switch a := a.(type) {
 		case detector.Event:
 			l.event(a)
-		case peer.Probe:
+		case exchange.Probe:
 			l.probe(a, time.Now())
-		case peer.Ended:
+		case exchange.Ended:
 			l.ended(a, time.Now())
 		default:
-			peer.Send(a, l.cluster)
+			exchange.Send(a, l.cluster)
 		}
 	}
 }
@@ -266,7 +266,7 @@ func (l *loop) event(e detector.Event) {
 }
 
 // probe probes a holder of this node.
-func (l *loop) probe(a peer.Probe, now time.Time) {
+func (l *loop) probe(a exchange.Probe, now time.Time) {
 	if a.Holder == l.table.Host {
 		l.probeHost(a, now)
 		return
@@ -282,7 +282,7 @@ func (l *loop) probe(a peer.Probe, now time.Time) {
 			}
 		}
 	}
-	l.peer.Probed(a, refusal, now)
+	l.exchange.Probed(a, refusal, now)
 }
 
 // configure applies a configuration, at the start and after each reload.
@@ -290,9 +290,9 @@ func (l *loop) configure(c *config.Config, now time.Time) {
 	limits := c.Limits()
 	l.detector.SetLimits(limits.Bindings, limits.BindingsPerInterface, limits.History)
 	l.prober.Budget.Set(limits.VerifyPerSecond, limits.RefreshPerSecond)
-	l.peer.Apply(l.detector.SetShared(func(key detector.Key) bool { return c.Shared(key.IP) }, now), now)
+	l.exchange.Apply(l.detector.SetShared(func(key detector.Key) bool { return c.Shared(key.IP) }, now), now)
 	l.observe(l.table.Configure(c, now), now)
-	l.peer.Configure(func(network string) bool { return c.Scope(network) == config.Cluster }, now)
+	l.exchange.Configure(func(network string) bool { return c.Scope(network) == config.Cluster }, now)
 	for i := range l.table.All() {
 		l.expect(i, now)
 	}
@@ -327,7 +327,7 @@ func (l *loop) restore(snapshot detector.Snapshot) {
 		l.log.Info("restored the conflicts of the previous agent; open ones are verified again",
 			"open", open, "resolved", history, "unusable", dropped)
 	}
-	l.peer.Apply(effects, now)
+	l.exchange.Apply(effects, now)
 	l.saveWithin(saveDelay) // finds out early whether the directory can be written
 }
 

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dupip/dupip/agent/exchange"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/observe"
-	"github.com/dupip/dupip/agent/peer"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/report"
 	"github.com/dupip/dupip/bpf"
@@ -48,7 +48,7 @@ func TestDebugLines(t *testing.T) {
 	if out.Len() > 0 {
 		t.Errorf("an ordinary packet is logged: %s", out)
 	}
-	verify := peer.Probe{Probe: detector.Probe{Key: detector.Key{Network: "default", IP: one}, Holder: i.Holder, Interface: i.Ref, Purpose: detector.Verify}}
+	verify := exchange.Probe{Probe: detector.Probe{Key: detector.Key{Network: "default", IP: one}, Holder: i.Holder, Interface: i.Ref, Purpose: detector.Verify}}
 	l.probe(verify, time.Now())
 	expect(`"probe sent" ip=10.0.0.1 interface=veth vlan=0 innerVLAN=0 purpose=verify`)
 	l.prober.Budget.Set(0, 0)
@@ -79,14 +79,14 @@ func TestDebugLines(t *testing.T) {
 func TestLateNameIsReported(t *testing.T) {
 	l, _ := newLoop(t, "")
 	out := l.logTo(slog.LevelInfo)
-	l.report = report.New(report.Options{Log: l.log, Self: cluster.Member{Name: "n", Boot: "b"}, Do: l.do, Detector: l.detector, Table: l.table, Prober: l.prober, Peer: l.peer})
+	l.report = report.New(report.Options{Log: l.log, Self: cluster.Member{Name: "n", Boot: "b"}, Do: l.do, Detector: l.detector, Table: l.table, Prober: l.prober, Exchange: l.exchange})
 	both := []*observe.Interface{l.add(t, 2, 42, "10.0.0.1"), l.add(t, 3, 43, "10.0.0.1")}
 	now := time.Now()
 	for end := now.Add(5 * time.Second); now.Before(end); now = now.Add(50 * time.Millisecond) {
 		for _, i := range both {
-			l.peer.Observe(detector.Sighting{Key: detector.Key{Network: "default", IP: one}, Holder: i.Describe([6]byte{2}), Evidence: detector.Announced, Answer: true, At: now}, now)
+			l.exchange.Observe(detector.Sighting{Key: detector.Key{Network: "default", IP: one}, Holder: i.Describe([6]byte{2}), Evidence: detector.Announced, Answer: true, At: now}, now)
 		}
-		l.peer.Tick(now)
+		l.exchange.Tick(now)
 		l.turn()
 	}
 	if !strings.Contains(out.String(), "conflict confirmed") {

@@ -13,10 +13,10 @@ import (
 
 	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/exchange"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/agent/observe"
-	"github.com/dupip/dupip/agent/peer"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/agent/report"
@@ -75,10 +75,10 @@ func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 		Forget:    func(r bpf.Record) { l.forgetting.add(r.Address) },
 		Counters:  func(int) (bpf.Counters, error) { return bpf.Counters{}, errors.New("not attached") },
 	})
-	l.peer = peer.New(peer.Options{Node: "n/b", Detector: l.detector, Alone: true})
+	l.exchange = exchange.New(exchange.Options{Node: "n/b", Detector: l.detector, Alone: true})
 	l.report = report.New(report.Options{
 		Log: log, Self: cluster.Member{Name: "n", Boot: "b"}, Do: l.do,
-		Detector: l.detector, Table: l.table, Prober: l.prober, Peer: l.peer,
+		Detector: l.detector, Table: l.table, Prober: l.prober, Exchange: l.exchange,
 	})
 	l.configure(c, time.Now())
 	return l, probes
@@ -133,7 +133,7 @@ func seen(i *observe.Interface, kind bpf.Kind, ip string) bpf.Record {
 // pass lets time pass for the detector.
 func (l *loop) pass(from time.Time, span, step time.Duration) {
 	for now := from; now.Before(from.Add(span)); now = now.Add(step) {
-		l.peer.Tick(now)
+		l.exchange.Tick(now)
 		l.turn()
 	}
 }
@@ -209,7 +209,7 @@ func TestSuppressedLonger(t *testing.T) {
 	i, honest := l.add(t, 2, 42, "10.0.0.1"), l.add(t, 3, 43, "10.0.0.1")
 	key := detector.Key{Network: "default", IP: one}
 	answers := func(who *observe.Interface, now time.Time) {
-		l.peer.Observe(detector.Sighting{
+		l.exchange.Observe(detector.Sighting{
 			Key: key, Holder: who.Describe([6]byte{2}), Evidence: detector.Announced, Answer: true, At: now,
 		}, now)
 	}
@@ -219,7 +219,7 @@ func TestSuppressedLonger(t *testing.T) {
 		began := now
 		for end := now.Add(10 * time.Second); now.Before(end) && (now.Equal(began) || l.detector.Holds(key, i.Holder)); now = now.Add(50 * time.Millisecond) {
 			answers(honest, now)
-			l.peer.Tick(now)
+			l.exchange.Tick(now)
 			l.turn()
 		}
 		if l.detector.Holds(key, i.Holder) {

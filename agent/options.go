@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dupip/dupip/agent/peer"
+	"github.com/dupip/dupip/agent/exchange"
 	"github.com/dupip/dupip/agent/report"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector/cluster"
@@ -40,8 +40,8 @@ type Options struct {
 	CNIConfDir string
 	// UnheldAfter is how long nobody must hold a reservation before that is a finding.
 	UnheldAfter time.Duration
-	// Evidence is "on", or [Off]: then no packets of suspected addresses are captured.
-	Evidence string
+	// Capture is "on", or [Off]: then no packets of suspected addresses are captured.
+	Capture string
 	// ConfiguredEvidence is "on": where nothing answers, what the kernel of a pod has configured takes the place of an answer; or [Off].
 	ConfiguredEvidence string
 	// MetricsListen is the TCP address of /metrics, /healthz and /readyz; [Off] for none.
@@ -58,7 +58,7 @@ type Options struct {
 // Cluster is what the agent needs of the other nodes' agents. Its methods are safe for concurrent use
 // and, except Run and Query, do not block.
 type Cluster interface {
-	peer.Cluster
+	exchange.Cluster
 	report.Cluster
 	// Run takes part in the cluster until ctx ends, and then leaves it.
 	Run(ctx context.Context) error
@@ -70,7 +70,7 @@ type Cluster interface {
 // DefaultMinOverlap is the default of --min-overlap.
 const DefaultMinOverlap = time.Second
 
-// The values of settings that can be switched. Off switches off the metrics, the reading of CNI's networks, or the evidence.
+// The values of settings that can be switched. Off switches off the metrics, the reading of CNI's networks, or the captures.
 const (
 	On  = "on"
 	Off = "off"
@@ -106,7 +106,7 @@ func (o Options) Check() error {
 			return fmt.Errorf("--%s %q: must be an absolute path%s", p.flag, p.path, strings.TrimSuffix(", or "+p.otherwise, ", or "))
 		}
 	}
-	for _, s := range []struct{ flag, value string }{{"evidence", o.Evidence}, {"configured-evidence", o.ConfiguredEvidence}} {
+	for _, s := range []struct{ flag, value string }{{"capture", o.Capture}, {"configured-evidence", o.ConfiguredEvidence}} {
 		if s.value != On && s.value != Off {
 			return fmt.Errorf("--%s %q: must be on or off", s.flag, s.value)
 		}

@@ -74,7 +74,7 @@ func (d *Detector) verdict(e *entry) string {
 // NoConflict says in one clause why the holders of an address are not known as a conflict: those of one node, or of all nodes
 // that answered. shared is whether the configuration allows many.
 func NoConflict(holders []Binding, shared bool) string {
-	list := slices.DeleteFunc(slices.Clone(holders), func(b Binding) bool { return !b.Counts() })
+	list := slices.DeleteFunc(slices.Clone(holders), func(b Binding) bool { return !b.Evidence.Counts() })
 	all := func(ev Evidence) bool {
 		return !slices.ContainsFunc(list, func(b Binding) bool { return b.Evidence != ev })
 	}

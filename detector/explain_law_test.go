@@ -55,7 +55,7 @@ func claimed(verdict string) (n int, ok bool) {
 func auditVerdict(s Story) error {
 	live := 0
 	for _, b := range s.Bindings {
-		if b.Counts() {
+		if b.Evidence.Counts() {
 			live++
 		}
 	}
@@ -78,7 +78,7 @@ func TestNoConflictSaysHowMany(t *testing.T) {
 			}
 			var live []*binding
 			for _, b := range holders {
-				if b.Counts() {
+				if b.Evidence.Counts() {
 					live = append(live, &binding{evidence: b.Evidence})
 				}
 			}

@@ -11,8 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// ErrUnknownName is returned (wrapped) by the Parse functions of this package and by
-// MAC.UnmarshalText for a text they do not know.
+// ErrUnknownName is returned (wrapped) by MAC.UnmarshalText for a text that it does not know.
 var ErrUnknownName = errors.New("unknown name")
 
 // The names below are part of the JSON documents and metric labels; index 0 is the zero value,
@@ -36,11 +35,21 @@ func nameOf[E enum](e E, what string, names []string) string {
 	return fmt.Sprintf("%s(%d)", what, e)
 }
 
-func parse[E enum](s, what string, names []string) (E, error) {
-	if i := slices.Index(names, s); i >= 0 {
-		return E(i), nil
+func text[E enum](e E, names []string) ([]byte, error) {
+	if e == 0 {
+		return nil, nil
 	}
-	return 0, fmt.Errorf("parsing %s %q: %w", what, s, ErrUnknownName)
+	return []byte(nameOf(e, "unknown", names)), nil
+}
+
+// unknown is what a name becomes that this version does not know. It is no evidence, scope or state.
+const unknown = 255
+
+func valueOf[E enum](name []byte, names []string) E {
+	if i := slices.Index(names, string(name)); i >= 0 {
+		return E(i)
+	}
+	return unknown
 }
 
 // String returns the name used in documents and labels.
@@ -55,16 +64,43 @@ func (s State) String() string { return nameOf(s, "state", stateNames) }
 // String returns the name used in documents.
 func (k NoteKind) String() string { return nameOf(k, "note", noteNames) }
 
-// ParseEvidence returns the evidence with that name, or ErrUnknownName.
-func ParseEvidence(s string) (Evidence, error) {
-	return parse[Evidence](s, "evidence", evidenceNames)
+// MarshalText returns the name, empty for the zero value.
+func (e Evidence) MarshalText() ([]byte, error) { return text(e, evidenceNames) }
+
+// MarshalText returns the name, empty for the zero value.
+func (s Scope) MarshalText() ([]byte, error) { return text(s, scopeNames) }
+
+// MarshalText returns the name, empty for the zero value.
+func (s State) MarshalText() ([]byte, error) { return text(s, stateNames) }
+
+// UnmarshalText is the reverse of MarshalText. It never fails: a name that is unknown becomes an invalid value.
+func (e *Evidence) UnmarshalText(b []byte) error {
+	*e = valueOf[Evidence](b, evidenceNames)
+	return nil
 }
 
-// ParseScope returns the scope with that name, or ErrUnknownName.
-func ParseScope(s string) (Scope, error) { return parse[Scope](s, "scope", scopeNames) }
+// UnmarshalText is the reverse of MarshalText. It never fails: a name that is unknown becomes an invalid value.
+func (s *Scope) UnmarshalText(b []byte) error { *s = valueOf[Scope](b, scopeNames); return nil }
 
-// ParseState returns the state with that name, or ErrUnknownName.
-func ParseState(s string) (State, error) { return parse[State](s, "state", stateNames) }
+// UnmarshalText is the reverse of MarshalText. It never fails: a name that is unknown becomes an invalid value.
+func (s *State) UnmarshalText(b []byte) error { *s = valueOf[State](b, stateNames); return nil }
+
+// MarshalJSON returns true or false, null if no book says it.
+func (g Given) MarshalJSON() ([]byte, error) {
+	switch g {
+	case GivenYes:
+		return []byte("true"), nil
+	case GivenNo:
+		return []byte("false"), nil
+	}
+	return []byte("null"), nil
+}
+
+// UnmarshalJSON is the reverse of MarshalJSON; anything else is that no book says it.
+func (g *Given) UnmarshalJSON(b []byte) error {
+	*g = map[string]Given{"true": GivenYes, "false": GivenNo}[string(b)]
+	return nil
+}
 
 // String returns the colon form, empty for an unknown address.
 func (m MAC) String() string {

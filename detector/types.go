@@ -171,8 +171,8 @@ type Binding struct {
 	Gone bool `cbor:"8,keyasint,omitzero"`
 }
 
-// Counts reports whether the binding supports a suspicion: whether the holder has the address, and does not only forward.
-func (b *Binding) Counts() bool { return b.Evidence >= Claimed }
+// Counts reports whether such a binding supports a suspicion: whether the holder has the address, and does not only forward.
+func (e Evidence) Counts() bool { return e >= Claimed }
 
 // Conflict is one key with two or more live holders.
 type Conflict struct {

@@ -61,9 +61,9 @@ type fakeNode struct {
 	received []received
 	// From cutFrom to cutUntil nobody answered.
 	cutFrom, cutUntil time.Time
-	// probe answers probe requests, document queries; nil leaves them without a reply.
-	probe    func(cluster.ProbeRequest) cluster.ProbeReply
-	document func(cluster.Query) cluster.Document
+	// probe answers probe requests, answer queries; nil leaves them without a reply.
+	probe  func(cluster.ProbeRequest) cluster.ProbeReply
+	answer func(cluster.Query) []byte
 	// requests has it request a probe of each holder that it is notified of, as agents do; held is what it holds.
 	requests bool
 	held     map[detector.Key]cluster.Binding
@@ -149,7 +149,7 @@ func (n *fakeNode) agent(ctx context.Context) {
 		case m := <-n.Messages():
 			n.mu.Lock()
 			n.received = append(n.received, received{time.Now(), m})
-			probe, document := n.probe, n.document
+			probe, answer := n.probe, n.answer
 			var own cluster.Binding
 			if notice, ok := m.(cluster.ConflictNotice); ok && n.requests {
 				own = n.held[notice.Key]
@@ -157,8 +157,8 @@ func (n *fakeNode) agent(ctx context.Context) {
 			n.mu.Unlock()
 			switch m := m.(type) {
 			case cluster.Query:
-				if document != nil {
-					m.Answer <- document(m)
+				if answer != nil {
+					m.Answer <- answer(m)
 				}
 			case cluster.ProbeRequest:
 				if probe != nil {

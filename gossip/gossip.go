@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/keeper"
 	"github.com/dupip/dupip/gossip/lease"
@@ -63,13 +64,13 @@ type Options struct {
 // Gossip connects one agent to the others. It implements agent.Cluster, which describes its methods. They are safe
 // for concurrent use and do not block; Query waits for its context.
 type Gossip struct {
-	log       *slog.Logger
-	network   Network
-	in        *input
-	count     *counters
-	messages  chan cluster.Message
-	queries   chan struct{} // of this node, under way
-	documents *rate.Limiter // for other nodes
+	log      *slog.Logger
+	network  Network
+	in       *input
+	count    *counters
+	messages chan cluster.Message
+	queries  chan struct{} // of this node, under way
+	answers  *rate.Limiter // for other nodes
 
 	// state guards what follows. The loop has it for a turn at a time; others only to read figures.
 	state   sync.Mutex
@@ -80,7 +81,7 @@ type Gossip struct {
 	kept    *keeper.Table // everybody's
 	out     outbox
 	asked   recent.Map[askedID, askedProbe] // probe requests of other nodes
-	reports map[any]*report
+	reports map[detector.Key]*report
 	// memberLines is for the log.
 	memberLines memberLines
 }
@@ -94,9 +95,9 @@ func New(opts Options) (*Gossip, error) {
 	self := cluster.Member{Name: m.Node, Boot: m.Boot, Epoch: m.Epoch, Version: m.Version, Role: m.Role}
 	g := &Gossip{
 		log: m.Log, memberLines: memberLines{limit: rate.NewLimiter(rate.Every(10*time.Second), 10)}, count: newCounters(), messages: make(chan cluster.Message, maxMessages),
-		queries: make(chan struct{}, maxQueries), documents: rate.NewLimiter(documentRate, documentBurst),
+		queries: make(chan struct{}, maxQueries), answers: rate.NewLimiter(answerRate, answerBurst),
 		roster: roster.New(wire.MemberIDOf(m.Node, m.Boot, m.Epoch), self, now),
-		peers:  make(map[*roster.Node]*peer), queue: retry.New(now), reports: make(map[any]*report),
+		peers:  make(map[*roster.Node]*peer), queue: retry.New(now), reports: make(map[detector.Key]*report),
 		asked: recent.Map[askedID, askedProbe]{Half: maxAsked},
 	}
 	g.leases = lease.New(g.roster, g.queue, cmp.Or(opts.Replicas, DefaultReplicas))

@@ -105,7 +105,7 @@ func (g *Gossip) send(now time.Time) time.Time {
 			g.unanswered(d.Message, true, now)
 			continue
 		}
-		message := g.message(d)
+		message := g.message(d, now)
 		own, _ := message.(wire.Lease)
 		switch {
 		case message == nil:
@@ -122,7 +122,7 @@ func (g *Gossip) send(now time.Time) time.Time {
 }
 
 // message returns what is sent for a message that waits in the queue, nil if that is not to be sent any more.
-func (g *Gossip) message(d retry.Due) wire.Message {
+func (g *Gossip) message(d retry.Due, now time.Time) wire.Message {
 	switch m := d.Message.(type) {
 	case *lease.Lease:
 		if m.Gone && g.leases.Live(m.ID) {
@@ -140,7 +140,15 @@ func (g *Gossip) message(d retry.Due) wire.Message {
 	case *request:
 		return wire.ProbeRequest{ID: d.Seq, Key: m.probe.Key, Holder: m.probe.Holder, Others: m.own}
 	case *report:
-		return wire.Report{Seq: d.Seq, Conflict: m.conflict, Summary: m.summary}
+		if m.summary != nil {
+			return wire.Report{Seq: d.Seq, Summary: m.summary}
+		}
+		conflict, err := m.encode(now, wire.MaxReport)
+		if err != nil {
+			g.log.Warn("a conflict cannot be reported; \"dupip conflicts\" has it", "ip", m.key.IP, "error", err)
+			return nil
+		}
+		return wire.Report{Seq: d.Seq, Conflict: conflict}
 	}
 	panic("unknown message")
 }

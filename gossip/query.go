@@ -16,22 +16,20 @@ const (
 	// maxQueries bounds the queries of this node that are under way.
 	maxQueries = 8
 	// A query asks maxAsking members at the same time, in random order. One that has not replied after askTimeout
-	// makes room for another, so that it delays nobody. maxReading replies are read at the same time, and maxBytes
-	// of all are kept, which bounds memory.
+	// makes room for another, so that it delays nobody. maxReading replies are read at the same time.
 	maxAsking  = 512
 	askTimeout = 2 * time.Second
 	maxReading = 16
-	maxBytes   = 16 << 20
 
-	// Each document takes a look at all that the agent knows: at most so many at once, and so many per second.
-	documentRate, documentBurst = 50, 100
+	// Each answer takes a look at all that the agent knows: at most so many at once, and so many per second.
+	answerRate, answerBurst = 50, 100
 )
 
-// Query requests documents from the other members, and hands them over as they come, one at a time. It returns the
-// members that did not answer before ctx ended, and an error if it cannot ask anybody.
-func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(cluster.Answer)) (missing []cluster.Member, err error) {
+// Query requests answers from the other members, and hands them over as they come, one at a time. It returns the members that did not
+// answer before ctx ended, or whose answer was refused, and an error if it cannot ask anybody.
+func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(cluster.Member, []byte) error) (missing []cluster.Member, err error) {
 	if needsIP(asked.Kind) && !asked.IP.IsValid() {
-		return nil, errors.New("querying stories or evidence: no address")
+		return nil, errors.New("querying stories or captures: no address")
 	}
 	select {
 	case g.queries <- struct{}{}:
@@ -46,28 +44,27 @@ func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(clu
 	request := wire.Marshal(wire.Query{Kind: asked.Kind, IP: asked.IP, All: asked.All, Only: asked.Only})
 	rand.Shuffle(len(live), func(i, j int) { live[i], live[j] = live[j], live[i] })
 	var wg sync.WaitGroup
-	var mu sync.Mutex // of missing, room and answer
-	room := maxBytes
+	var mu sync.Mutex // of missing and answer
 	asking, reading := make(chan struct{}, maxAsking), make(chan struct{}, maxReading)
 	for _, m := range live {
 		asking <- struct{}{}
 		next := sync.OnceFunc(func() { <-asking })
 		timer := time.AfterFunc(askTimeout, next)
 		wg.Go(func() {
-			d, size, err := g.query(ctx, m, request, reading)
+			reply, err := g.query(ctx, m, request, reading)
 			timer.Stop()
 			next()
 			mu.Lock()
 			defer mu.Unlock()
+			if err == nil {
+				if err = answer(m, reply); err != nil {
+					g.count.drop(dropMalformed)
+				}
+			}
 			if err != nil {
 				g.log.Debug("querying a member failed", "node", m.Name, "error", err)
 				missing = append(missing, m)
-				return
 			}
-			if room -= size; room < 0 {
-				d = cluster.Document{Omitted: d.Omitted + len(d.Bindings) + len(d.Conflicts) + len(d.Stories) + len(d.NextHops) + len(d.Findings) + len(d.Captures)}
-			}
-			answer(cluster.Answer{Member: m, Document: d})
 		})
 	}
 	wg.Wait()
@@ -76,23 +73,20 @@ func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(clu
 
 // needsIP reports whether queries of a kind are about one address.
 func needsIP(k cluster.QueryKind) bool {
-	return k == cluster.QueryStories || k == cluster.QueryEvidence
+	return k == cluster.QueryStories || k == cluster.QueryCaptures
 }
 
-// query requests the document of one member, and returns its size on the wire, too.
-func (g *Gossip) query(ctx context.Context, m cluster.Member, request []byte, reading chan struct{}) (d cluster.Document, size int, err error) {
+// query requests the answer of one member.
+func (g *Gossip) query(ctx context.Context, m cluster.Member, request []byte, reading chan struct{}) ([]byte, error) {
 	if ctx.Err() != nil {
-		return d, 0, ctx.Err()
+		return nil, ctx.Err()
 	}
 	g.count.send(wire.KindQuery, 1)
 	reply, err := g.network.Request(ctx, wire.MemberIDOf(m.Name, m.Boot, m.Epoch), request, reading)
-	if err != nil {
-		return d, 0, err
+	if err == nil {
+		g.count.receive(wire.KindQueryReply, 1)
 	}
-	g.count.receive(wire.KindQueryReply, 1)
-	d, unknown, err := wire.UnmarshalDocument(reply, m.NodeID(), time.Now())
-	g.count.field(unknown)
-	return d, len(reply), err
+	return reply, err
 }
 
 // queried returns the members to ask, those with a node name or all, and those of them that are dead, unless another
@@ -117,23 +111,23 @@ func (g *Gossip) serve(ctx context.Context, request []byte) []byte {
 	var q wire.Query
 	unknown, err := wire.Unmarshal(request, &q)
 	g.count.field(unknown)
-	if err != nil || q.Kind < cluster.QueryBindings || q.Kind > cluster.QueryEvidence || needsIP(q.Kind) && !q.IP.IsValid() {
+	if err != nil || q.Kind < cluster.QueryBindings || q.Kind > cluster.QueryCaptures || needsIP(q.Kind) && !q.IP.IsValid() {
 		g.count.drop(dropMalformed)
 		return nil
 	}
 	g.count.receive(wire.KindQuery, 1)
-	if !g.documents.Allow() {
+	if !g.answers.Allow() {
 		g.count.drop(dropQueries)
 		return nil
 	}
-	answer := make(chan cluster.Document, 1)
-	if !g.deliver(cluster.Query{Kind: q.Kind, Answer: answer, IP: q.IP, All: q.All, Only: q.Only}) {
+	answer := make(chan []byte, 1)
+	if !g.deliver(cluster.Query{Kind: q.Kind, Answer: answer, Limit: transport.MaxReply, IP: q.IP, All: q.All, Only: q.Only}) {
 		return nil
 	}
 	select {
-	case d := <-answer:
+	case reply := <-answer:
 		g.count.send(wire.KindQueryReply, 1)
-		return wire.MarshalDocument(d, g.roster.Self().ID, transport.MaxReply, time.Now())
+		return reply
 	case <-ctx.Done():
 		return nil
 	}

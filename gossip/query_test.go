@@ -2,7 +2,9 @@ package gossip
 
 import (
 	"context"
-	"net/netip"
+	"errors"
+	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -10,49 +12,50 @@ import (
 	"testing/synctest"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
-	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/transport"
 	"github.com/dupip/dupip/gossip/wire"
 	"github.com/dupip/dupip/internal/testneeds"
 )
 
-// binds has a node's agent answer every query with some bindings.
-func (n *fakeNode) binds(count int) {
+// says has a node's agent answer every query so.
+func (n *fakeNode) says(text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.document = func(cluster.Query) cluster.Document {
-		var d cluster.Document
-		for i := range count {
-			b := n.binding(uint64(i + 1))
-			d.Bindings = append(d.Bindings, detector.Binding{
-				Key: testKey(i), Holder: b.Holder, Evidence: b.Evidence, FirstSeen: b.FirstSeen, LastSeen: b.LastSeen,
-			})
-		}
-		return d
-	}
+	n.answer = func(cluster.Query) []byte { return []byte(text) }
 }
 
 // result is what a query brings.
 type result struct {
-	answers []cluster.Answer
-	at      []time.Duration // after the query began
+	answers map[string]string // by node name
+	at      []time.Duration   // after the query began
 	missing []string
 	err     error
 }
 
 // query queries for at most that time.
-func (n *fakeNode) query(t *testing.T, within time.Duration, q cluster.Query) (r result) {
+func (n *fakeNode) query(t *testing.T, within time.Duration, q cluster.Query) result {
+	t.Helper()
+	return n.queryBut(t, within, q, "nonsense")
+}
+
+// queryBut queries, and refuses answers with that text.
+func (n *fakeNode) queryBut(t *testing.T, within time.Duration, q cluster.Query, refused string) result {
 	t.Helper()
 	synctest.Wait() // until it knows the members
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	began := time.Now()
-	missing, err := n.Query(ctx, q, func(a cluster.Answer) {
-		r.answers, r.at = append(r.answers, a), append(r.at, time.Since(began))
+	r := result{answers: make(map[string]string)}
+	missing, err := n.Query(ctx, q, func(m cluster.Member, answer []byte) error {
+		if _, twice := r.answers[m.Name]; twice {
+			t.Errorf("%s answers twice", m.Name)
+		}
+		if string(answer) == refused {
+			return errors.New("it makes no sense")
+		}
+		r.answers[m.Name], r.at = string(answer), append(r.at, time.Since(began))
+		return nil
 	})
 	for _, m := range missing {
 		r.missing = append(r.missing, m.Name)
@@ -62,38 +65,21 @@ func (n *fakeNode) query(t *testing.T, within time.Duration, q cluster.Query) (r
 	return r
 }
 
-// counts returns how many bindings each member answered with.
-func (r result) counts() map[string]int {
-	m := make(map[string]int)
-	for _, a := range r.answers {
-		m[a.Member.Name] += len(a.Document.Bindings)
-	}
-	return m
-}
-
 func TestQuery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet(t)
 		nodes := f.startMany(6)
-		want := make(map[string]int)
+		want := make(map[string]string)
 		for i, n := range nodes {
-			n.binds(i * i * 40)
+			text := strings.Repeat("\x00\xff"+n.member.Name, i*i*1000) // that of node-0 is empty
+			n.says(text)
 			if n != nodes[2] { // it is not asked by itself
-				want[n.member.Name] = i * i * 40
+				want[n.member.Name] = text
 			}
 		}
-		start := time.Now()
 		r := nodes[2].query(t, time.Minute, cluster.Query{Kind: cluster.QueryBindings})
-		if diff := gocmp.Diff(want, r.counts()); diff != "" || len(r.missing) > 0 || r.err != nil {
-			t.Errorf("missing %v, %v (-want +got)\n%s", r.missing, r.err, diff)
-		}
-		for _, a := range r.answers {
-			n := f.nodes[wire.MemberIDOf(a.Member.Name, a.Member.Boot, a.Member.Epoch)]
-			want := n.document(cluster.Query{})
-			near := cmpopts.EquateApproxTime(time.Since(start) + time.Millisecond)
-			if diff := gocmp.Diff(want, a.Document, near, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
-				t.Errorf("%s (-want +got)\n%s", a.Member.Name, diff)
-			}
+		if !maps.Equal(want, r.answers) || len(r.missing) > 0 || r.err != nil {
+			t.Errorf("%d answers that are not what was said, missing %v, %v", len(r.answers), r.missing, r.err)
 		}
 		if s := nodes[2].Status(); s.Sent["query"] != 5 || s.Received["query_reply"] != 5 || nodes[1].Status().Received["query"] != 1 {
 			t.Errorf("sent %v, received %v", s.Sent, s.Received)
@@ -103,14 +89,14 @@ func TestQuery(t *testing.T) {
 		nodes[1].forgetMessages()
 		r = nodes[0].query(t, time.Second, asked)
 		got, _ := messages[cluster.Query](nodes[1])
-		if len(got) != 1 || got[0].Answer == nil || len(r.answers) != 1 || len(r.missing) != 0 {
-			t.Fatalf("node-1 was asked %+v; %+v", got, r)
+		if len(got) != 1 || got[0].Answer == nil || got[0].Limit != transport.MaxReply || len(r.answers) != 1 || len(r.missing) != 0 {
+			t.Fatalf("node-1 was asked %+v; %d answers, missing %v", got, len(r.answers), r.missing)
 		}
-		got[0].Answer, asked.Node = nil, ""
+		got[0].Answer, got[0].Limit, asked.Node = nil, 0, ""
 		if got[0] != asked {
 			t.Errorf("node-1 was asked %+v, want %+v", got[0], asked)
 		}
-		for _, q := range []cluster.Query{{Kind: cluster.QueryBindings, Node: "node-9"}, {Kind: cluster.QueryBindings, Node: "node-0"}, {Kind: cluster.QueryStories}} {
+		for _, q := range []cluster.Query{{Kind: cluster.QueryBindings, Node: "node-9"}, {Kind: cluster.QueryBindings, Node: "node-0"}, {Kind: cluster.QueryStories}, {Kind: cluster.QueryCaptures}} {
 			if r := nodes[0].query(t, time.Second, q); r.err == nil {
 				t.Errorf("%+v: %+v", q, r)
 			}
@@ -118,7 +104,7 @@ func TestQuery(t *testing.T) {
 	})
 }
 
-// Members that do not answer delay nobody, and are named at the end of the time; the others' documents come at once.
+// Members that do not answer delay nobody, and are named at the end of the time; the others' answers come at once.
 func TestSilentMembers(t *testing.T) {
 	if testneeds.Raced {
 		t.Skip("800 members take a minute with the race detector")
@@ -129,7 +115,7 @@ func TestSilentMembers(t *testing.T) {
 		silent := func(name string) bool { return len(name) == len("node-100") && name < "node-7" } // 600
 		for _, n := range nodes {
 			if n.member.Name[5]%2 == 0 || !silent(n.member.Name) { // the others' agents hang
-				n.binds(3)
+				n.says("three bindings")
 			}
 		}
 		f.set(func() { f.cut = func(_, to string) bool { return silent(to) && to[5]%2 == 0 } })
@@ -160,7 +146,7 @@ func TestQueryMissing(t *testing.T) {
 		nodes := f.startMany(7)
 		for i, n := range nodes {
 			if i != 3 { // its agent hangs
-				n.binds(50)
+				n.says(n.member.Name)
 			}
 		}
 		f.set(func() { f.cut = func(_, to string) bool { return to == "node-4" } })
@@ -168,8 +154,8 @@ func TestQueryMissing(t *testing.T) {
 		nodes[6].leave()
 		start := time.Now()
 		r := nodes[0].query(t, 5*time.Second, cluster.Query{Kind: cluster.QueryBindings})
-		if diff := gocmp.Diff(map[string]int{"node-1": 50, "node-2": 50}, r.counts()); diff != "" {
-			t.Errorf("(-want +got)\n%s", diff)
+		if want := map[string]string{"node-1": "node-1", "node-2": "node-2"}; !maps.Equal(want, r.answers) {
+			t.Errorf("answers %v, want %v", r.answers, want)
 		}
 		if want := []string{"node-3", "node-4", "node-5"}; !slices.Equal(r.missing, want) {
 			t.Errorf("missing %v, want %v", r.missing, want)
@@ -177,10 +163,10 @@ func TestQueryMissing(t *testing.T) {
 		if took := time.Since(start); took != 5*time.Second {
 			t.Errorf("took %v", took)
 		}
-		f.start("node-5", "another", 1).binds(1)
+		f.start("node-5", "another", 1).says("hello")
 		r = nodes[0].query(t, 5*time.Second, cluster.Query{Kind: cluster.QueryBindings})
-		if slices.Contains(r.missing, "node-5") || r.counts()["node-5"] != 1 {
-			t.Errorf("missing %v, answered %v: node-5 is back", r.missing, r.counts())
+		if slices.Contains(r.missing, "node-5") || r.answers["node-5"] != "hello" {
+			t.Errorf("missing %v, answered %v: node-5 is back", r.missing, r.answers)
 		}
 		if !slices.Equal(nodes[0].query(t, time.Second, cluster.Query{Kind: cluster.QueryBindings, Node: "node-4"}).missing, []string{"node-4"}) {
 			t.Error("one that was asked for by name is not named")
@@ -194,14 +180,17 @@ func TestTooManyQueries(t *testing.T) {
 		f := newFakeNet(t)
 		nodes := f.startMany(3)
 		n := nodes[0]
-		nodes[1].binds(1)
+		nodes[1].says("hello")
 		synctest.Wait()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		var answers atomic.Int32
 		for range maxQueries + 1 {
 			go func() {
-				_, err := n.Query(ctx, cluster.Query{Kind: cluster.QueryBindings}, func(cluster.Answer) { answers.Add(1) })
+				_, err := n.Query(ctx, cluster.Query{Kind: cluster.QueryBindings}, func(cluster.Member, []byte) error {
+					answers.Add(1)
+					return nil
+				})
 				done <- err
 			}()
 		}
@@ -228,20 +217,20 @@ func TestTooManyQueries(t *testing.T) {
 func TestServe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newFakeNet(t).start("node", testBoot, 1)
-		n.binds(1)
+		n.says("hello")
 		request := wire.Marshal(wire.Query{Kind: cluster.QueryBindings})
 		served := 0
-		for range 2 * documentBurst {
+		for range 2 * answerBurst {
 			if n.handler.Serve(t.Context(), request) != nil {
 				served++
 			}
 		}
-		if served != documentBurst || n.dropped(dropQueries) != documentBurst {
+		if served != answerBurst || n.dropped(dropQueries) != answerBurst {
 			t.Errorf("served %d, dropped %v", served, n.Status().Dropped)
 		}
 		time.Sleep(time.Minute)
 		for _, request := range [][]byte{
-			nil, []byte("hello"), wire.Marshal(wire.Query{}), wire.Marshal(wire.Query{Kind: cluster.QueryEvidence + 1}), wire.Marshal(wire.Query{Kind: cluster.QueryStories}),
+			nil, []byte("hello"), wire.Marshal(wire.Query{}), wire.Marshal(wire.Query{Kind: cluster.QueryCaptures + 1}), wire.Marshal(wire.Query{Kind: cluster.QueryStories}),
 		} {
 			if reply := n.handler.Serve(t.Context(), request); reply != nil {
 				t.Errorf("%x is answered", request)
@@ -253,46 +242,50 @@ func TestServe(t *testing.T) {
 		if n.handler.Serve(t.Context(), wire.Marshal(map[int]any{1: 1, 99: "new"})) == nil || n.dropped(dropField) != 1 {
 			t.Error("a query with a field that is not known is refused or not counted")
 		}
-		// A document that is too large has what fits.
-		n.binds(20000)
-		reply := n.handler.Serve(t.Context(), request)
-		d, _, err := wire.UnmarshalDocument(reply, n.member.NodeID(), time.Now())
-		if len(reply) > transport.MaxReply || err != nil || len(d.Bindings)+d.Omitted != 20000 || d.Omitted == 0 {
-			t.Errorf("%d bytes, %d bindings, %d omitted, %v", len(reply), len(d.Bindings), d.Omitted, err)
-		}
 		// Nobody answers.
 		n.mu.Lock()
-		n.document = nil
+		n.answer = nil
 		n.mu.Unlock()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if n.handler.Serve(ctx, request) != nil {
-			t.Error("nobody answered, and there is a document")
+			t.Error("nobody answered, and there is an answer")
 		}
 	})
 }
 
-// What is more than one query may hold is counted as omitted.
-func TestQueryTooMuch(t *testing.T) {
-	if testneeds.Raced {
-		t.Skip("half a million bindings take a minute with the race detector")
-	}
+// An answer that is refused counts as malformed and its member as missing. Answers come one at a time.
+func TestQueryRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet(t)
-		nodes := f.startMany(25)
-		for _, n := range nodes[1:] {
-			n.binds(20_000) // more than a reply has room for
+		nodes := f.startMany(6)
+		for _, n := range nodes {
+			n.says("a word of " + n.member.Name)
 		}
-		r := nodes[0].query(t, time.Minute, cluster.Query{Kind: cluster.QueryBindings})
-		held, omitted := 0, 0
-		for _, a := range r.answers {
-			if len(a.Document.Bindings) > 0 {
-				held++
+		nodes[3].says("nonsense")
+		nodes[5].says("nonsense")
+		r := nodes[0].queryBut(t, time.Second, cluster.Query{Kind: cluster.QueryBindings}, "nonsense")
+		if want := []string{"node-3", "node-5"}; !slices.Equal(r.missing, want) || len(r.answers) != 3 || r.err != nil {
+			t.Errorf("missing %v, want %v; answers %v, %v", r.missing, want, r.answers, r.err)
+		}
+		if n := nodes[0].dropped(dropMalformed); n != 2 {
+			t.Errorf("dropped %v", nodes[0].Status().Dropped)
+		}
+		nodes[4].kill() // who does not answer sent nothing that is malformed
+		r = nodes[0].queryBut(t, time.Second, cluster.Query{Kind: cluster.QueryBindings}, "nonsense")
+		if want := []string{"node-3", "node-4", "node-5"}; !slices.Equal(r.missing, want) || nodes[0].dropped(dropMalformed) != 4 {
+			t.Errorf("missing %v, want %v; dropped %v", r.missing, want, nodes[0].Status().Dropped)
+		}
+		var at atomic.Int32
+		if _, err := nodes[0].Query(t.Context(), cluster.Query{Kind: cluster.QueryBindings}, func(cluster.Member, []byte) error {
+			if n := at.Add(1); n != 1 {
+				t.Errorf("%d answers at a time", n)
 			}
-			omitted += a.Document.Omitted + len(a.Document.Bindings)
-		}
-		if held > maxBytes>>20 || held < maxBytes>>20*3/4 || omitted != 24*20_000 || len(r.answers) != 24 {
-			t.Errorf("%d documents are held, %d bindings or omitted, missing %v", held, omitted, r.missing)
+			runtime.Gosched()
+			at.Add(-1)
+			return nil
+		}); err != nil {
+			t.Error(err)
 		}
 	})
 }

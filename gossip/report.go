@@ -18,35 +18,34 @@ var reportPolicy = &retry.Policy{Pauses: noticePolicy.Pauses, Max: 16 * maxRepor
 
 // report is an open conflict, one that has just ended, or the summary of this node, for members with the role reporter.
 type report struct {
-	conflict *detector.Conflict
-	summary  *cluster.Summary
+	key detector.Key // the zero Key for a summary
+	// encode returns the conflict as it is sent at a time, in at most that many bytes.
+	encode  func(at time.Time, most int) ([]byte, error)
+	summary *cluster.Summary
 }
 
-// Identity implements [retry.Message]. That of the summary is the zero Key.
-func (r *report) Identity() any {
-	if r.conflict != nil {
-		return r.conflict.Key
-	}
-	return detector.Key{}
-}
+// Identity implements [retry.Message].
+func (r *report) Identity() any { return r.key }
 
 // Policy implements [retry.Message].
 func (r *report) Policy() *retry.Policy { return reportPolicy }
 
-// ReportConflict informs the reporters of a conflict that began, changed or ended: then its state is resolved, also if
-// the suspicion faded.
-func (g *Gossip) ReportConflict(c detector.Conflict) { g.report(&report{conflict: &c}) }
+// ReportConflict informs the reporters of a conflict that began, changed or ended: then it is not open, also if the suspicion faded.
+// encode returns it as it is sent at a time, in at most that many bytes; it is called again for each reporter, and when one asks again.
+func (g *Gossip) ReportConflict(key detector.Key, open bool, encode func(at time.Time, most int) ([]byte, error)) {
+	g.report(&report{key: key, encode: encode}, open)
+}
 
 // ReportSummary informs the reporters of the state of this node.
-func (g *Gossip) ReportSummary(s cluster.Summary) { g.report(&report{summary: &s}) }
+func (g *Gossip) ReportSummary(s cluster.Summary) { g.report(&report{summary: &s}, true) }
 
-func (g *Gossip) report(r *report) {
+func (g *Gossip) report(r *report, open bool) {
 	g.in.call(func(now time.Time) {
-		switch _, known := g.reports[r.Identity()]; {
-		case r.conflict != nil && r.conflict.State == detector.Resolved:
-			delete(g.reports, r.Identity())
+		switch _, known := g.reports[r.key]; {
+		case !open:
+			delete(g.reports, r.key)
 		case known || len(g.reports) < maxReports:
-			g.reports[r.Identity()] = r
+			g.reports[r.key] = r
 		default:
 			g.count.drop(dropReports)
 		}
@@ -71,7 +70,7 @@ func (g *Gossip) reportAll(n *roster.Node, now time.Time) {
 func (g *Gossip) receiveReport(from *roster.Node, m wire.Report, now time.Time) {
 	if g.roster.Self().Role != cluster.Reporter {
 		g.count.drop(dropReporter)
-	} else if g.deliverOf(from, cluster.Report{Node: from.ID, Conflict: m.Conflict, Summary: m.Summary}, now) {
+	} else if g.deliverOf(from, cluster.Report{Node: from.ID, At: now, Conflict: m.Conflict, Summary: m.Summary}, now) {
 		g.ack(from, wire.Ack{Seq: m.Seq}, now)
 	}
 }

@@ -1,12 +1,14 @@
 package gossip
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/wire"
 )
@@ -16,22 +18,30 @@ func (f *fakeNet) startReporter(epoch int64) *fakeNode {
 	return f.startMember(cluster.Member{Name: "reporter", Boot: "pod", Epoch: epoch, Address: "reporter:7951", Role: cluster.Reporter})
 }
 
-func (n *fakeNode) conflict(key int, state detector.State) detector.Conflict {
-	own := n.binding(1)
-	return detector.Conflict{
-		ID: fmt.Sprint(key), Key: testKey(key), State: state, Scope: detector.SameNode, SuspectedAt: time.Now(),
-		Holders: []detector.Binding{{Key: testKey(key), Holder: own.Holder, Evidence: own.Evidence, FirstSeen: own.FirstSeen, LastSeen: own.LastSeen}},
-	}
+// conflict reports a conflict of the node, which says the address, the state and when it is encoded.
+func (n *fakeNode) conflict(t *testing.T, key int, state string) {
+	n.ReportConflict(testKey(key), state != "resolved", func(at time.Time, most int) ([]byte, error) {
+		if !at.Equal(time.Now()) || most != wire.MaxReport {
+			t.Errorf("encoded for %v, which is %v, in %d bytes", at, time.Now(), most)
+		}
+		return fmt.Appendf(nil, "%s %s|%d", testKey(key).IP, state, at.UnixMicro()), nil
+	})
 }
 
-// reported is what a reporter knows in the end: "node-0 10.0.0.1 confirmed", "node-0 2 findings".
+// reported is what a reporter knows in the end: "node-0 10.0.0.1 confirmed", "node-0 2 findings". What it received was
+// encoded when it was sent, however often that was.
 func (n *fakeNode) reported() map[string]int {
 	all := make(map[string]int)
-	reports, _ := messages[cluster.Report](n)
-	for _, r := range reports {
+	reports, at := messages[cluster.Report](n)
+	for i, r := range reports {
 		text := cluster.NodeName(r.Node)
-		if r.Conflict != nil {
-			text += fmt.Sprintf(" %s %s of %d", r.Conflict.Key.IP, r.Conflict.State, len(r.Conflict.Holders))
+		if r.Summary == nil {
+			conflict, encoded, _ := strings.Cut(string(r.Conflict), "|")
+			micros, _ := strconv.ParseInt(encoded, 10, 64)
+			if sent := time.UnixMicro(micros); r.At.After(at[i]) || r.At.Sub(sent) < 0 || r.At.Sub(sent) > 100*time.Millisecond {
+				text += fmt.Sprintf(" encoded at %v, received at %v:", sent, r.At)
+			}
+			text += " " + conflict
 		} else {
 			text += fmt.Sprintf(" %d findings, version %s", r.Summary.Findings["namesake"], r.Summary.Version)
 		}
@@ -76,21 +86,21 @@ func TestReporter(t *testing.T) {
 		for i := range 20 {
 			a.hold(testKey(i), 1)
 		}
-		a.ReportConflict(a.conflict(1, detector.Suspected))
-		b.ReportConflict(b.conflict(2, detector.Suspected))
+		a.conflict(t, 1, "suspected")
+		b.conflict(t, 2, "suspected")
 		a.ReportSummary(cluster.Summary{Version: "2", Findings: map[string]int{"namesake": 3}})
 		time.Sleep(20 * time.Second)
-		expectReports(t, r, "node-0 10.0.0.1 suspected of 1", "node-1 10.0.0.2 suspected of 1", "node-0 3 findings, version 2")
+		expectReports(t, r, "node-0 10.0.0.1 suspected", "node-1 10.0.0.2 suspected", "node-0 3 findings, version 2")
 		f.set(func() {
 			if tries != 9 {
 				t.Errorf("sent %d times", tries)
 			}
 		})
-		a.ReportConflict(a.conflict(1, detector.Confirmed))
-		b.ReportConflict(b.conflict(2, detector.Resolved))
+		a.conflict(t, 1, "confirmed")
+		b.conflict(t, 2, "resolved")
 		a.ReportSummary(cluster.Summary{Version: "2"})
 		time.Sleep(time.Second)
-		expectReports(t, r, "node-0 10.0.0.1 confirmed of 1", "node-1 10.0.0.2 resolved of 1", "node-0 0 findings, version 2")
+		expectReports(t, r, "node-0 10.0.0.1 confirmed", "node-1 10.0.0.2 resolved", "node-0 0 findings, version 2")
 
 		late := f.startMember(cluster.Member{Name: "reporter-2", Boot: "pod", Address: "reporter-2:7951", Role: cluster.Reporter})
 		f.set(func() { f.drop = nil })
@@ -98,7 +108,7 @@ func TestReporter(t *testing.T) {
 		again := f.startReporter(2)
 		time.Sleep(time.Second)
 		for _, n := range []*fakeNode{late, again} {
-			expectReports(t, n, "node-0 10.0.0.1 confirmed of 1", "node-0 0 findings, version 2")
+			expectReports(t, n, "node-0 10.0.0.1 confirmed", "node-0 0 findings, version 2")
 			if s := n.Status(); s.Kept != 0 || s.Received["lease"] != 0 {
 				t.Errorf("%s keeps %d leases", n.member.Name, s.Kept)
 			}
@@ -125,9 +135,9 @@ func TestReportsAreBounded(t *testing.T) {
 		a := f.startMany(1)[0]
 		const more = 5
 		for i := range maxReports + more {
-			a.ReportConflict(a.conflict(i, detector.Suspected))
+			a.conflict(t, i, "suspected")
 		}
-		a.ReportConflict(a.conflict(3, detector.Confirmed))
+		a.conflict(t, 3, "confirmed")
 		synctest.Wait()
 		if n := a.dropped(dropReports); n != more {
 			t.Errorf("dropped %d", n)
@@ -135,12 +145,12 @@ func TestReportsAreBounded(t *testing.T) {
 		r := f.startReporter(1)
 		f.set(func() { f.delay = time.Millisecond })
 		eventually(t, 10*time.Second, "all reports", func() bool { return len(r.reported()) == maxReports })
-		if got := r.reported(); got["node-0 10.0.0.3 confirmed of 1"] != 1 {
+		if got := r.reported(); got["node-0 10.0.0.3 confirmed"] != 1 {
 			t.Error("a change of a conflict that was known got lost")
 		}
 		f.set(func() { f.cut = func(_, to string) bool { return to == "reporter" } })
 		for i := range 2 * reportPolicy.Max {
-			a.ReportConflict(a.conflict(i, detector.Resolved))
+			a.conflict(t, i, "resolved")
 			if i%1000 == 0 {
 				synctest.Wait()
 			}
@@ -152,5 +162,32 @@ func TestReportsAreBounded(t *testing.T) {
 		if n != reportPolicy.Max || a.dropped(dropQueue) == 0 || len(a.reports) != 0 {
 			t.Errorf("%d reports wait, dropped %v, %d are remembered", n, a.Status().Dropped, len(a.reports))
 		}
+	})
+}
+
+// A conflict that cannot be encoded is not sent again and again, and those beside it are there.
+func TestReportFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeNet(t)
+		a := f.startMany(1)[0]
+		r := f.startReporter(1)
+		synctest.Wait()
+		tries := 0
+		a.ReportConflict(testKey(1), true, func(time.Time, int) ([]byte, error) {
+			tries++
+			return nil, errors.New("it is too long")
+		})
+		a.conflict(t, 2, "confirmed")
+		time.Sleep(time.Minute)
+		expectReports(t, r, "node-0 10.0.0.2 confirmed")
+		a.state.Lock()
+		n := len(a.queue.RemoveAll(a.roster.ByID(r.member.NodeID())))
+		a.state.Unlock()
+		if tries != 1 || n != 0 {
+			t.Errorf("encoded %d times, %d reports wait", tries, n)
+		}
+		a.conflict(t, 1, "confirmed") // it is shorter now
+		time.Sleep(time.Second)
+		expectReports(t, r, "node-0 10.0.0.1 confirmed")
 	})
 }

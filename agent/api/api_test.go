@@ -14,80 +14,84 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dupip/dupip/detector"
+
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/document"
 )
 
 // table is a backend whose table the test changes.
 type table struct {
-	bindings  chan []api.Binding // one element: the present table
-	conflicts chan api.ConflictEvent
-	queries   chan api.Query
+	bindings  chan []document.Binding // one element: the present table
+	conflicts chan document.ConflictEvent
+	queries   chan document.Query
 }
 
 func newTable() *table {
-	t := &table{bindings: make(chan []api.Binding, 1), conflicts: make(chan api.ConflictEvent, 8), queries: make(chan api.Query, 8)}
+	t := &table{bindings: make(chan []document.Binding, 1), conflicts: make(chan document.ConflictEvent, 8), queries: make(chan document.Query, 8)}
 	t.bindings <- nil
 	return t
 }
 
-func (t *table) set(bindings ...api.Binding) { <-t.bindings; t.bindings <- bindings }
+func (t *table) set(bindings ...document.Binding) { <-t.bindings; t.bindings <- bindings }
 
-func (t *table) note(q api.Query) {
+func (t *table) note(q document.Query) {
 	select {
 	case t.queries <- q:
 	default:
 	}
 }
 
-func (t *table) Bindings(_ context.Context, q api.Query) (api.Bindings, error) {
+func (t *table) Bindings(_ context.Context, q document.Query) (document.Bindings, error) {
 	t.note(q)
 	if q.Node != "" {
-		return api.Bindings{}, fmt.Errorf("%w as %q", api.ErrNoSuchNode, q.Node)
+		return document.Bindings{}, fmt.Errorf("%w as %q", document.ErrNoSuchNode, q.Node)
 	}
 	bindings := <-t.bindings
 	t.bindings <- bindings
-	return api.Bindings{Node: "n1", Bindings: bindings}, nil
+	return document.Bindings{Node: "n1", Bindings: bindings}, nil
 }
 
-func (t *table) Conflicts(_ context.Context, q api.Query) (api.Conflicts, error) {
+func (t *table) Conflicts(_ context.Context, q document.Query) (document.Conflicts, error) {
 	t.note(q)
-	document := api.Conflicts{Node: "n1"}
+	doc := document.Conflicts{Node: "n1"}
 	if q.All {
-		document.Conflicts = []api.Conflict{{ID: "x-1", State: "resolved"}}
+		doc.Conflicts = []document.Conflict{{ID: "x-1", State: detector.Resolved}}
 	}
 	if q.Cluster {
-		document.Pairs = []api.Pair{{Nodes: []string{"n1", "n2"}, Addresses: 1, Examples: []api.Address{{Network: "default", IP: "10.0.0.1"}}}}
-		document.Coverage = api.Coverage{Asked: 3, Missing: []string{"n3"}, Partial: true}
+		doc.Pairs = []document.Pair{{Nodes: []string{"n1", "n2"}, Addresses: 1, Examples: []document.Address{{Network: "default", IP: netip.MustParseAddr("10.0.0.1")}}}}
+		doc.Coverage = document.Coverage{Asked: 3, Missing: []string{"n3"}, Partial: true}
 	}
-	return document, nil
+	return doc, nil
 }
 
-func (t *table) Audit(_ context.Context, q api.Query) (api.Audit, error) {
+func (t *table) Audit(_ context.Context, q document.Query) (document.Audit, error) {
 	t.note(q)
-	return api.Audit{Node: "n1", Findings: []api.Finding{{Kind: "unreserved", IP: "10.0.0.1"}}}, nil
+	return document.Audit{Node: "n1", Findings: []document.Finding{{Kind: "unreserved", IP: netip.MustParseAddr("10.0.0.1")}}}, nil
 }
 
-func (t *table) Explain(_ context.Context, q api.Query) (api.Explanation, error) {
+func (t *table) Explain(_ context.Context, q document.Query) (document.Explanation, error) {
 	t.note(q)
-	return api.Explanation{}, errors.New("the agent is stopping")
+	return document.Explanation{}, errors.New("the agent is stopping")
 }
 
-func (t *table) Evidence(_ context.Context, q api.Query) (api.Evidence, error) {
+func (t *table) Captures(_ context.Context, q document.Query) (document.Captures, error) {
 	t.note(q)
-	return api.Evidence{IP: q.IP.String(), Captures: []api.Capture{{Frames: []api.Frame{{Length: 1000, Data: []byte{0, 0xff}}}}}}, nil
+	return document.Captures{IP: q.IP, Captures: []document.Capture{{Frames: []document.Frame{{Length: 1000, Data: []byte{0, 0xff}}}}}}, nil
 }
 
-func (t *table) Nodes(_ context.Context, _ api.Query) (api.Nodes, error) {
-	return api.Nodes{Node: "n1", Nodes: []api.Node{{Name: "n1", State: "alive", Self: true}}}, nil
+func (t *table) Nodes(_ context.Context, _ document.Query) (document.Nodes, error) {
+	return document.Nodes{Node: "n1", Nodes: []document.Node{{Name: "n1", State: "alive", Self: true}}}, nil
 }
 
-func (t *table) Status(context.Context, api.Query) (api.Status, error) {
-	return api.Status{Node: "n1"}, nil
+func (t *table) Status(context.Context, document.Query) (document.Status, error) {
+	return document.Status{Node: "n1"}, nil
 }
 
-func (t *table) WatchConflicts(context.Context) (<-chan api.ConflictEvent, error) {
+func (t *table) WatchConflicts(context.Context) (<-chan document.ConflictEvent, error) {
 	return t.conflicts, nil
 }
 
@@ -116,34 +120,34 @@ func serve(t *testing.T, backend api.Backend) *api.Client {
 func TestQueries(t *testing.T) {
 	backend := newTable()
 	client := serve(t, backend)
-	want := []api.Binding{{Network: "default", IP: "10.0.0.1", Node: "n1", Evidence: "data", Pod: &api.Pod{Namespace: "a", Name: "b"}}}
+	want := []document.Binding{{Network: "default", IP: netip.MustParseAddr("10.0.0.1"), Holder: document.Holder{Node: "n1", Pod: &document.Pod{Namespace: "a", Name: "b"}}, Evidence: detector.Data}}
 	backend.set(want...)
-	got, err := client.Bindings(t.Context(), api.Query{IP: netip.MustParseAddr("::ffff:10.0.0.1")})
+	got, err := client.Bindings(t.Context(), document.Query{IP: netip.MustParseAddr("::ffff:10.0.0.1")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got.Bindings); diff != "" {
+	if diff := cmp.Diff(want, got.Bindings, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("bindings (-want +got):\n%s", diff)
 	}
 	if q := <-backend.queries; q.IP != netip.MustParseAddr("10.0.0.1") {
 		t.Errorf("got a query for %s, want the address unmapped", q.IP)
 	}
-	if _, err := client.Bindings(t.Context(), api.Query{Prefix: netip.MustParsePrefix("::ffff:10.0.0.5/120")}); err != nil {
+	if _, err := client.Bindings(t.Context(), document.Query{Prefix: netip.MustParsePrefix("::ffff:10.0.0.5/120")}); err != nil {
 		t.Fatal(err)
 	}
 	if q := <-backend.queries; q.Prefix != netip.MustParsePrefix("10.0.0.0/24") {
 		t.Errorf("got a query for %s, want the prefix unmapped and masked", q.Prefix)
 	}
 	for _, all := range []bool{false, true} {
-		conflicts, err := client.Conflicts(t.Context(), api.Query{All: all})
+		conflicts, err := client.Conflicts(t.Context(), document.Query{All: all})
 		if err != nil || (len(conflicts.Conflicts) == 1) != all {
 			t.Errorf("conflicts, all=%t: %+v, %v", all, conflicts, err)
 		}
 	}
-	if _, err := client.Explain(t.Context(), api.Query{IP: netip.MustParseAddr("10.0.0.1")}); err == nil || err.Error() != "the agent is stopping" {
+	if _, err := client.Explain(t.Context(), document.Query{IP: netip.MustParseAddr("10.0.0.1")}); err == nil || err.Error() != "the agent is stopping" {
 		t.Errorf("error %v, want the error of the agent", err)
 	}
-	nodes, err := client.Nodes(t.Context(), api.Query{})
+	nodes, err := client.Nodes(t.Context(), document.Query{})
 	if err != nil || len(nodes.Nodes) != 1 || !nodes.Nodes[0].Self {
 		t.Errorf("nodes %+v, %v", nodes, err)
 	}
@@ -152,7 +156,7 @@ func TestQueries(t *testing.T) {
 // The backend receives the client's query.
 func TestQueriesArrive(t *testing.T) {
 	ip := netip.MustParseAddr("fd00::1")
-	for _, want := range []api.Query{
+	for _, want := range []document.Query{
 		{},
 		{IP: ip},
 		{All: true},
@@ -172,8 +176,8 @@ func TestQueriesArrive(t *testing.T) {
 		}
 		if want.IP.IsValid() {
 			calls["explain"] = func() error { _, err := client.Explain(t.Context(), want); return err }
-			calls["evidence"] = func() error {
-				got, err := client.Evidence(t.Context(), want)
+			calls["capture"] = func() error {
+				got, err := client.Captures(t.Context(), want)
 				if len(got.Captures) != 1 || !slices.Equal(got.Captures[0].Frames[0].Data, []byte{0, 0xff}) {
 					t.Errorf("evidence: %+v", got)
 				}
@@ -187,8 +191,8 @@ func TestQueriesArrive(t *testing.T) {
 			switch name {
 			case "bindings", "audit":
 				want.All, want.State = false, ""
-			case "explain", "evidence":
-				want = api.Query{IP: want.IP, Cluster: want.Cluster}
+			case "explain", "capture":
+				want = document.Query{IP: want.IP, Cluster: want.Cluster}
 			}
 			if got := <-backend.queries; got != want {
 				t.Errorf("%s: got %+v, want %+v", name, got, want)
@@ -201,11 +205,11 @@ func TestQueriesArrive(t *testing.T) {
 }
 
 func TestCoverageArrives(t *testing.T) {
-	got, err := serve(t, newTable()).Conflicts(t.Context(), api.Query{Cluster: true})
+	got, err := serve(t, newTable()).Conflicts(t.Context(), document.Query{Cluster: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !got.Partial || got.Asked != 3 || !slices.Equal(got.Missing, []string{"n3"}) || len(got.Pairs) != 1 || got.Pairs[0].Examples[0].IP != "10.0.0.1" {
+	if !got.Partial || got.Asked != 3 || !slices.Equal(got.Missing, []string{"n3"}) || len(got.Pairs) != 1 || got.Pairs[0].Examples[0].IP != netip.MustParseAddr("10.0.0.1") {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -213,23 +217,23 @@ func TestCoverageArrives(t *testing.T) {
 func TestWatchBindings(t *testing.T) {
 	backend := newTable()
 	client := serve(t, backend)
-	one := api.Binding{IP: "10.0.0.1", Evidence: "data", Pod: &api.Pod{Name: "p"}}
+	one := document.Binding{IP: netip.MustParseAddr("10.0.0.1"), Evidence: detector.Data, Holder: document.Holder{Pod: &document.Pod{Name: "p"}}}
 	backend.set(one)
 	var got []string
 	step := 0
-	err := client.WatchBindings(t.Context(), api.Query{}, func() {}, func(event api.BindingEvent) error {
-		got = append(got, event.Type+" "+event.Binding.IP+" "+event.Binding.Evidence)
+	err := client.WatchBindings(t.Context(), document.Query{}, func() {}, func(event document.BindingEvent) error {
+		got = append(got, event.Type+" "+event.Binding.IP.String()+" "+event.Binding.Evidence.String())
 		switch step++; step {
 		case 1:
 			changed := one
-			changed.Evidence = "announced"
-			changed.Pod = &api.Pod{Name: "p"}
+			changed.Evidence = detector.Announced
+			changed.Pod = &document.Pod{Name: "p"}
 			backend.set(changed)
 		case 2:
 			later := one
-			later.Evidence = "announced"
+			later.Evidence = detector.Announced
 			later.LastSeen = time.Now() // no event
-			backend.set(later, api.Binding{IP: "10.0.0.2", Evidence: "host"})
+			backend.set(later, document.Binding{IP: netip.MustParseAddr("10.0.0.2"), Evidence: detector.Host})
 		case 3:
 			backend.set()
 		case 5:
@@ -256,11 +260,11 @@ var errStop = errors.New("enough")
 func TestWatchConflictsEndsWithTheBackend(t *testing.T) {
 	backend := newTable()
 	client := serve(t, backend)
-	backend.conflicts <- api.ConflictEvent{Type: "resolved", Conflict: api.Conflict{IP: "10.0.0.2"}} // another address
-	backend.conflicts <- api.ConflictEvent{Type: "confirmed", Reason: "twice", Conflict: api.Conflict{IP: "10.0.0.1"}}
+	backend.conflicts <- document.ConflictEvent{Type: "resolved", Conflict: document.Conflict{IP: netip.MustParseAddr("10.0.0.2")}} // another address
+	backend.conflicts <- document.ConflictEvent{Type: "confirmed", Reason: "twice", Conflict: document.Conflict{IP: netip.MustParseAddr("10.0.0.1")}}
 	close(backend.conflicts)
-	var got []api.ConflictEvent
-	err := client.WatchConflicts(t.Context(), api.Query{IP: netip.MustParseAddr("10.0.0.1")}, func() {}, func(event api.ConflictEvent) error {
+	var got []document.ConflictEvent
+	err := client.WatchConflicts(t.Context(), document.Query{IP: netip.MustParseAddr("10.0.0.1")}, func() {}, func(event document.ConflictEvent) error {
 		got = append(got, event)
 		return nil
 	})
@@ -277,7 +281,7 @@ func TestTooManyWatches(t *testing.T) {
 	failed := make(chan error, 64)
 	for range 40 {
 		go func() {
-			failed <- client.WatchConflicts(ctx, api.Query{}, func() {}, func(api.ConflictEvent) error { return nil })
+			failed <- client.WatchConflicts(ctx, document.Query{}, func() {}, func(document.ConflictEvent) error { return nil })
 		}()
 	}
 	for range 8 {
@@ -365,7 +369,7 @@ func TestInspect(t *testing.T) {
 
 func TestClientSaysWhatToDo(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.sock")
-	_, err := api.NewClient(path).Status(t.Context(), api.Query{})
+	_, err := api.NewClient(path).Status(t.Context(), document.Query{})
 	if !errors.Is(err, api.ErrNoAgent) || !strings.Contains(err.Error(), "dupip agent") {
 		t.Errorf("error %v, want one that names the command to start", err)
 	}

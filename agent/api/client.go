@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"syscall"
 	"time"
+
+	"github.com/dupip/dupip/document"
 )
 
 // Client sends requests to an agent over its Unix socket, or to a reporter over TCP. It is safe for concurrent use.
@@ -42,68 +44,68 @@ func NewReporterClient(address string) *Client {
 const timeout = 10 * time.Second
 
 // Bindings returns the binding tables of this agent, or with q.Cluster of all agents.
-func (c *Client) Bindings(ctx context.Context, q Query) (Bindings, error) {
-	return get[Bindings](ctx, c, "/v1/bindings", q)
+func (c *Client) Bindings(ctx context.Context, q document.Query) (document.Bindings, error) {
+	return get[document.Bindings](ctx, c, "/v1/bindings", q)
 }
 
 // Conflicts returns the open conflicts, and with q.All the resolved ones.
-func (c *Client) Conflicts(ctx context.Context, q Query) (Conflicts, error) {
-	return get[Conflicts](ctx, c, "/v1/conflicts", q)
+func (c *Client) Conflicts(ctx context.Context, q document.Query) (document.Conflicts, error) {
+	return get[document.Conflicts](ctx, c, "/v1/conflicts", q)
 }
 
 // Explain returns the story of q.IP, without q.Cluster that of this agent alone.
-func (c *Client) Explain(ctx context.Context, q Query) (Explanation, error) {
-	return get[Explanation](ctx, c, "/v1/explain", q)
+func (c *Client) Explain(ctx context.Context, q document.Query) (document.Explanation, error) {
+	return get[document.Explanation](ctx, c, "/v1/explain", q)
 }
 
 // Audit returns where the books and the wire of this agent's node, or with q.Cluster of all nodes, say different things.
-func (c *Client) Audit(ctx context.Context, q Query) (Audit, error) {
-	return get[Audit](ctx, c, "/v1/audit", q)
+func (c *Client) Audit(ctx context.Context, q document.Query) (document.Audit, error) {
+	return get[document.Audit](ctx, c, "/v1/audit", q)
 }
 
-// Evidence returns what the holders of q.IP sent.
-func (c *Client) Evidence(ctx context.Context, q Query) (Evidence, error) {
-	return get[Evidence](ctx, c, "/v1/evidence", q)
+// Captures returns what the holders of q.IP sent.
+func (c *Client) Captures(ctx context.Context, q document.Query) (document.Captures, error) {
+	return get[document.Captures](ctx, c, "/v1/captures", q)
 }
 
 // Nodes returns the agents of the cluster.
-func (c *Client) Nodes(ctx context.Context, q Query) (Nodes, error) {
-	return get[Nodes](ctx, c, "/v1/nodes", q)
+func (c *Client) Nodes(ctx context.Context, q document.Query) (document.Nodes, error) {
+	return get[document.Nodes](ctx, c, "/v1/nodes", q)
 }
 
 // Status returns the agent's status, or that of the agent of q.Node.
-func (c *Client) Status(ctx context.Context, q Query) (Status, error) {
-	return get[Status](ctx, c, "/v1/status", q)
+func (c *Client) Status(ctx context.Context, q document.Query) (document.Status, error) {
+	return get[document.Status](ctx, c, "/v1/status", q)
 }
 
 // WatchConflicts calls begun when the agent has accepted the watch, and then each for every event until ctx ends (nil), each
 // fails, or the agent ends the watch. With q.Cluster or q.Node it is about other nodes too, which are asked again and again.
-func (c *Client) WatchConflicts(ctx context.Context, q Query, begun func(), each func(ConflictEvent) error) error {
+func (c *Client) WatchConflicts(ctx context.Context, q document.Query, begun func(), each func(document.ConflictEvent) error) error {
 	return watch(ctx, c, "/v1/conflicts", q, begun, each)
 }
 
 // WatchBindings calls each for every change of the bindings of this agent, like [Client.WatchConflicts].
-func (c *Client) WatchBindings(ctx context.Context, q Query, begun func(), each func(BindingEvent) error) error {
+func (c *Client) WatchBindings(ctx context.Context, q document.Query, begun func(), each func(document.BindingEvent) error) error {
 	return watch(ctx, c, "/v1/bindings", q, begun, each)
 }
 
-func get[T any](ctx context.Context, c *Client, path string, q Query) (T, error) {
+func get[T any](ctx context.Context, c *Client, path string, q document.Query) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var document T
-	response, err := c.do(ctx, path, q.values(path))
+	var doc T
+	response, err := c.do(ctx, path, valuesOf(q, path))
 	if err != nil {
-		return document, err
+		return doc, err
 	}
 	defer response.Body.Close()
-	if err := json.NewDecoder(response.Body).Decode(&document); err != nil {
-		return document, fmt.Errorf("reading the %s's response: %w", c.peer, err)
+	if err := json.NewDecoder(response.Body).Decode(&doc); err != nil {
+		return doc, fmt.Errorf("reading the %s's response: %w", c.peer, err)
 	}
-	return document, nil
+	return doc, nil
 }
 
-func watch[T any](ctx context.Context, c *Client, path string, q Query, begun func(), each func(T) error) error {
-	query := q.values(path)
+func watch[T any](ctx context.Context, c *Client, path string, q document.Query, begun func(), each func(T) error) error {
+	query := valuesOf(q, path)
 	query.Set("watch", "1")
 	response, err := c.do(ctx, path, query)
 	if err != nil {
@@ -113,14 +115,14 @@ func watch[T any](ctx context.Context, c *Client, path string, q Query, begun fu
 	begun()
 	decoder := json.NewDecoder(response.Body)
 	for {
-		var document T
-		if err := decoder.Decode(&document); err != nil {
+		var doc T
+		if err := decoder.Decode(&doc); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
 			return fmt.Errorf("the %s ended the watch: %w", c.peer, err)
 		}
-		if err := each(document); err != nil {
+		if err := each(doc); err != nil {
 			return err
 		}
 	}
@@ -138,7 +140,7 @@ func (c *Client) do(ctx context.Context, path string, query url.Values) (*http.R
 	}
 	if response.StatusCode != http.StatusOK {
 		defer response.Body.Close()
-		var body Error
+		var body document.Error
 		if json.NewDecoder(response.Body).Decode(&body) != nil || body.Error == "" {
 			return nil, fmt.Errorf("the %s responded with status %s", c.peer, response.Status)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/document"
 )
 
 // Errors are JSON documents, too.
@@ -67,15 +68,15 @@ func TestErrorsAreDocuments(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var document api.Error
+		var doc document.Error
 		if test.method != http.MethodHead {
-			if err := json.NewDecoder(response.Body).Decode(&document); err != nil || document.Error == "" {
-				t.Errorf("%s %s: %v, %+v: want a document with an error", test.method, test.path, err, document)
+			if err := json.NewDecoder(response.Body).Decode(&doc); err != nil || doc.Error == "" {
+				t.Errorf("%s %s: %v, %+v: want a document with an error", test.method, test.path, err, doc)
 			}
 		}
 		response.Body.Close()
 		if response.StatusCode != test.want {
-			t.Errorf("%s %s: %d %q, want %d", test.method, test.path, response.StatusCode, document.Error, test.want)
+			t.Errorf("%s %s: %d %q, want %d", test.method, test.path, response.StatusCode, doc.Error, test.want)
 		}
 	}
 }

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 const (
@@ -25,14 +28,14 @@ const (
 // after maxFailures in a row.
 func poll[T, E any](ctx context.Context, interval time.Duration, get func() (T, error), events func(T) []E) (iter.Seq[any], error) {
 	began := time.Now()
-	document, err := get()
+	doc, err := get()
 	if err != nil {
 		return nil, err
 	}
 	return func(yield func(any) bool) {
 		for failures := 0; failures < maxFailures; failures++ {
 			if err == nil {
-				for _, event := range events(document) {
+				for _, event := range events(doc) {
 					if !yield(event) {
 						return
 					}
@@ -45,70 +48,70 @@ func poll[T, E any](ctx context.Context, interval time.Duration, get func() (T, 
 			case <-time.After(max(interval, pollShare*time.Since(began))):
 			}
 			began = time.Now()
-			document, err = get()
+			doc, err = get()
 		}
 	}, nil
 }
 
 // pollConflicts polls the conflicts of q: of other nodes, or of pods, whose names may come later than the conflict. ctx ends with
 // the request.
-func (h *handler) pollConflicts(ctx context.Context, q Query) (iter.Seq[any], error) {
+func (h *handler) pollConflicts(ctx context.Context, q document.Query) (iter.Seq[any], error) {
 	// Whether the rest of q is about a conflict is decided after the comparison: one that is over, or has lost a holder, has not
 	// ended because the pod that was asked for is not in it any more.
-	all := Query{IP: q.IP, Prefix: q.Prefix, Network: q.Network, Cluster: q.Cluster, Node: q.Node}
+	all := document.Query{IP: q.IP, Prefix: q.Prefix, Network: q.Network, Cluster: q.Cluster, Node: q.Node}
 	select {
 	case h.polls <- struct{}{}:
 		context.AfterFunc(ctx, func() { <-h.polls })
 	default:
 		return nil, errors.New("too many watches of other nodes, or of pods, are open; close one")
 	}
-	var known []Conflict
+	var known []document.Conflict
 	return poll(ctx, pollInterval,
-		func() (Conflicts, error) { return h.backend.Conflicts(ctx, all) },
-		func(document Conflicts) (events []ConflictEvent) {
-			events, known = compare(known, document, q, time.Now().Round(0))
+		func() (document.Conflicts, error) { return h.backend.Conflicts(ctx, all) },
+		func(doc document.Conflicts) (events []document.ConflictEvent) {
+			events, known = compare(known, doc, q, time.Now().Round(0))
 			return events
 		})
 }
 
 // compare returns what has happened to the conflicts that q selects, and all that are open now.
-func compare(known []Conflict, now Conflicts, q Query, at time.Time) (events []ConflictEvent, open []Conflict) {
-	byAddress := make(map[Address][]Conflict, len(known))
+func compare(known []document.Conflict, now document.Conflicts, q document.Query, at time.Time) (events []document.ConflictEvent, open []document.Conflict) {
+	byAddress := make(map[document.Address][]document.Conflict, len(known))
 	for _, c := range known {
-		address := Address{c.Network, c.IP}
+		address := document.Address{Network: c.Network, IP: c.IP}
 		byAddress[address] = append(byAddress[address], c)
 	}
-	add := func(kind string, before, c Conflict) {
+	add := func(kind string, before, c document.Conflict) {
 		if q.SelectsConflict(c) || q.SelectsConflict(before) {
 			reached := map[string]time.Time{"suspected": c.SuspectedAt, "confirmed": c.ConfirmedAt}[kind]
-			events = append(events, ConflictEvent{Type: kind, At: cmp.Or(reached, at), Conflict: c})
+			events = append(events, document.ConflictEvent{Type: kind, At: cmp.Or(reached, at), Conflict: c})
 		}
 	}
 	for _, c := range now.Conflicts {
-		address := Address{c.Network, c.IP}
+		address := document.Address{Network: c.Network, IP: c.IP}
 		candidates := byAddress[address]
-		n := slices.IndexFunc(candidates, func(before Conflict) bool { return isSame(before, c) })
+		n := slices.IndexFunc(candidates, func(before document.Conflict) bool { return isSame(before, c) })
 		if n < 0 {
-			add(c.State, c, c)
+			add(c.State.String(), c, c)
 			continue
 		}
 		before := candidates[n]
 		byAddress[address] = slices.Delete(candidates, n, n+1)
 		switch {
 		case before.State != c.State, !q.SelectsConflict(before) && q.SelectsConflict(c):
-			add(c.State, before, c)
+			add(c.State.String(), before, c)
 		case !slices.Equal(holders(before), holders(c)):
 			add("changed", before, c)
 		}
 	}
 	open = now.Conflicts
 	for _, c := range known {
-		left := byAddress[Address{c.Network, c.IP}]
+		left := byAddress[document.Address{Network: c.Network, IP: c.IP}]
 		switch {
-		case !slices.ContainsFunc(left, func(other Conflict) bool { return other.ID == c.ID }):
+		case !slices.ContainsFunc(left, func(other document.Conflict) bool { return other.ID == c.ID }):
 		case now.Omitted > 0 || !answered(c, now.Missing, q.Node):
 			open = append(open, c)
-		case c.State == "suspected":
+		case c.State == detector.Suspected:
 			add("faded", c, c)
 		default:
 			add("resolved", c, c)
@@ -119,8 +122,8 @@ func compare(known []Conflict, now Conflicts, q Query, at time.Time) (events []C
 
 // answered reports whether the node of any holder was asked and is not missing: it would have the conflict. only is the node that
 // was asked, empty for all.
-func answered(c Conflict, missing []string, only string) bool {
-	return slices.ContainsFunc(c.Holders, func(b Binding) bool {
+func answered(c document.Conflict, missing []string, only string) bool {
+	return slices.ContainsFunc(c.Holders, func(b document.Binding) bool {
 		return (only == "" || b.Node == only) && !slices.ContainsFunc(missing, func(name string) bool {
 			return name == b.Node || strings.HasPrefix(name, b.Node+" (boot ")
 		})
@@ -129,12 +132,12 @@ func answered(c Conflict, missing []string, only string) bool {
 
 // isSame reports whether two documents of one address are of one conflict. Its ID may be another one if an earlier record of it
 // turns up.
-func isSame(a, b Conflict) bool {
+func isSame(a, b document.Conflict) bool {
 	return a.ID == b.ID || slices.ContainsFunc(holders(a), func(holder string) bool { return slices.Contains(holders(b), holder) })
 }
 
 // holders identifies the holders of a conflict.
-func holders(c Conflict) (ids []string) {
+func holders(c document.Conflict) (ids []string) {
 	for _, b := range c.Holders {
 		id := fmt.Sprint(b.Node, "/", b.BootID, "/", b.NetnsCookie)
 		if b.NetnsCookie == 0 {

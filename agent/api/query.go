@@ -1,35 +1,13 @@
 package api
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
-)
 
-// ErrNoSuchNode is returned (wrapped) by a [Backend] if no node has the name in [Query].
-var ErrNoSuchNode = errors.New("no such node")
-
-// Query selects the content of a document. Its zero value selects what is current on this agent.
-type Query struct {
-	IP      netip.Addr   // this address only; the zero Addr is all
-	Prefix  netip.Prefix // the addresses of this prefix only; the zero Prefix is all
-	All     bool         // resolved conflicts, too
-	Cluster bool         // the other agents, too
-	Node    string       // only agents with this node name, which may be the own one
-
-	// Only what concerns these; empty is all. A conflict concerns a pod that is one of its holders. Pod is "name" or
-	// "namespace/name".
-	Namespace, Pod, Network string
-	State                   string // of conflicts or nodes
-}
-
-// States are the values of [Query].State for documents that have it. With the state of resolved conflicts, All is implied.
-var (
-	ConflictStates = []string{"confirmed", "suspected", "resolved"}
-	NodeStates     = []string{"alive", "suspect", "dead", "left"}
+	"github.com/dupip/dupip/document"
 )
 
 // maxName bounds a parameter: a node's or pod's name is an RFC 1123 subdomain, a pod's may have its namespace before it.
@@ -43,14 +21,14 @@ var parameters = map[string][]string{
 	"/v1/bindings":  append([]string{"watch"}, narrow...),
 	"/v1/conflicts": append([]string{"watch", "all", "state"}, narrow...),
 	"/v1/explain":   {"ip", "cluster"},
-	"/v1/evidence":  {"ip", "cluster"},
+	"/v1/captures":  {"ip", "cluster"},
 	"/v1/audit":     narrow,
 	"/v1/nodes":     {"state"},
 	"/v1/status":    {"node"},
 }
 
 // parseQuery reads the parameters of a request for a document.
-func parseQuery(path string, values url.Values) (q Query, err error) {
+func parseQuery(path string, values url.Values) (q document.Query, err error) {
 	get := func(name string) string { return values.Get(name) }
 	for name, given := range values {
 		switch known := parameters[path]; {
@@ -86,9 +64,9 @@ func parseQuery(path string, values url.Values) (q Query, err error) {
 		return q, err
 	}
 	q.Node, q.Namespace, q.Pod, q.Network, q.State = get("node"), get("namespace"), get("pod"), get("network"), get("state")
-	states := ConflictStates
+	states := document.ConflictStates
 	if path == "/v1/nodes" {
-		states = NodeStates
+		states = document.NodeStates
 	}
 	if q.State != "" && !slices.Contains(states, q.State) {
 		return q, fmt.Errorf("state=%s: must be one of %s", q.State, strings.Join(states, ", "))
@@ -98,7 +76,7 @@ func parseQuery(path string, values url.Values) (q Query, err error) {
 }
 
 // values returns the parameters of a request for a document, the reverse of parseQuery.
-func (q Query) values(path string) url.Values {
+func valuesOf(q document.Query, path string) url.Values {
 	values := url.Values{}
 	set := func(name, value string) {
 		if value != "" && slices.Contains(parameters[path], name) {
@@ -122,38 +100,4 @@ func (q Query) values(path string) url.Values {
 		set(name, value)
 	}
 	return values
-}
-
-// SelectsBinding reports whether q is about a binding of one of its nodes.
-func (q Query) SelectsBinding(b Binding) bool {
-	return q.selectsAddress(b.Network, b.IP) && q.selectsPod(b.Pod)
-}
-
-// SelectsConflict reports whether q is about a conflict.
-func (q Query) SelectsConflict(c Conflict) bool {
-	return q.selectsAddress(c.Network, c.IP) && (q.State == "" || c.State == q.State) &&
-		(q.selectsPod(nil) || slices.ContainsFunc(c.Holders, func(b Binding) bool { return q.selectsPod(b.Pod) }))
-}
-
-// SelectsFinding reports whether q is about a finding: either pod counts.
-func (q Query) SelectsFinding(f Finding) bool {
-	return q.selectsAddress(f.Network, f.IP) && (q.selectsPod(f.Pod) || f.ReservedPod != nil && q.selectsPod(f.ReservedPod))
-}
-
-func (q Query) selectsAddress(network, text string) bool {
-	if q.Network != "" && q.Network != network {
-		return false
-	}
-	if q.IP.IsValid() {
-		return text == q.IP.String()
-	}
-	ip, err := netip.ParseAddr(text)
-	return !q.Prefix.IsValid() || err == nil && q.Prefix.Contains(ip)
-}
-
-func (q Query) selectsPod(pod *Pod) bool {
-	if q.Namespace == "" && q.Pod == "" {
-		return true
-	}
-	return pod != nil && (q.Namespace == "" || q.Namespace == pod.Namespace) && (q.Pod == "" || q.Pod == pod.Name || q.Pod == pod.String())
 }

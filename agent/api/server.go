@@ -1,3 +1,4 @@
+// Package api serves the documents of package document on a local socket, as JSON over HTTP, and has the client for it.
 package api
 
 import (
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/internal/serve"
+	"github.com/dupip/dupip/document"
 )
 
 // DefaultSocket is the default of --api-socket.
@@ -29,22 +31,22 @@ var ErrOccupied = errors.New("another agent is listening there")
 
 // Backend makes the documents. Its methods are safe for concurrent use and end with ctx.
 type Backend interface {
-	Bindings(ctx context.Context, q Query) (Bindings, error)
+	Bindings(ctx context.Context, q document.Query) (document.Bindings, error)
 	// Conflicts returns the open conflicts, and with q.All the resolved ones.
-	Conflicts(ctx context.Context, q Query) (Conflicts, error)
+	Conflicts(ctx context.Context, q document.Query) (document.Conflicts, error)
 	// Audit returns where books and wire say different things.
-	Audit(ctx context.Context, q Query) (Audit, error)
+	Audit(ctx context.Context, q document.Query) (document.Audit, error)
 	// Explain returns the story of q.IP. Without a cluster q.Cluster has no effect.
-	Explain(ctx context.Context, q Query) (Explanation, error)
-	// Evidence returns what the holders of q.IP sent.
-	Evidence(ctx context.Context, q Query) (Evidence, error)
+	Explain(ctx context.Context, q document.Query) (document.Explanation, error)
+	// Captures returns what the holders of q.IP sent.
+	Captures(ctx context.Context, q document.Query) (document.Captures, error)
 	// Nodes returns the agents of the cluster, those of q.State; without a cluster this one.
-	Nodes(ctx context.Context, q Query) (Nodes, error)
+	Nodes(ctx context.Context, q document.Query) (document.Nodes, error)
 	// Status returns the status of the agent, or that of q.Node.
-	Status(ctx context.Context, q Query) (Status, error)
+	Status(ctx context.Context, q document.Query) (document.Status, error)
 	// WatchConflicts streams events of this agent. It closes the channel when ctx ends, or when the reader is too
 	// slow.
-	WatchConflicts(ctx context.Context) (<-chan ConflictEvent, error)
+	WatchConflicts(ctx context.Context) (<-chan document.ConflictEvent, error)
 }
 
 // Listen opens the Unix socket with mode 0600, in a folder that nobody else enters if Listen or Kubernetes made it. It replaces
@@ -122,7 +124,7 @@ type handler struct {
 }
 
 // documentHandler answers a request that is valid.
-type documentHandler func(http.ResponseWriter, *http.Request, Query)
+type documentHandler func(http.ResponseWriter, *http.Request, document.Query)
 
 // NewHandler returns the handler of all documents. So many watches of other nodes, or of pods, may be open at one time.
 func NewHandler(backend Backend, polls int) http.Handler {
@@ -131,31 +133,31 @@ func NewHandler(backend Backend, polls int) http.Handler {
 		"/v1/bindings":  watchable(answer(backend.Bindings), h.stream(h.watchBindings)),
 		"/v1/conflicts": watchable(answer(backend.Conflicts), h.stream(h.watchConflicts)),
 		"/v1/explain":   ofAddress(h.explain),
-		"/v1/evidence":  ofAddress(answer(backend.Evidence)),
+		"/v1/captures":  ofAddress(answer(backend.Captures)),
 		"/v1/audit":     answer(backend.Audit),
 		"/v1/nodes":     answer(backend.Nodes),
 		"/v1/status":    answer(backend.Status),
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		document := documents[r.URL.Path]
+		doc := documents[r.URL.Path]
 		q, err := parseQuery(r.URL.Path, r.URL.Query())
 		switch {
 		case r.Method != http.MethodGet: // HEAD would occupy a watch
 			w.Header().Set("Allow", http.MethodGet)
 			fail(w, http.StatusMethodNotAllowed, fmt.Errorf("method %s: only GET is supported", r.Method))
-		case document == nil:
-			fail(w, http.StatusNotFound, errors.New("no such document: use /v1/audit, bindings, conflicts, evidence, explain, nodes or status"))
+		case doc == nil:
+			fail(w, http.StatusNotFound, errors.New("no such document: use /v1/audit, bindings, captures, conflicts, explain, nodes or status"))
 		case err != nil:
 			fail(w, http.StatusBadRequest, err)
 		default:
-			document(w, r, q)
+			doc(w, r, q)
 		}
 	})
 }
 
 // ofAddress refuses requests that are not about one address.
 func ofAddress(get documentHandler) documentHandler {
-	return func(w http.ResponseWriter, r *http.Request, q Query) {
+	return func(w http.ResponseWriter, r *http.Request, q document.Query) {
 		if !q.IP.IsValid() {
 			fail(w, http.StatusBadRequest, errors.New("ip: an address is required, not a prefix"))
 			return
@@ -165,14 +167,14 @@ func ofAddress(get documentHandler) documentHandler {
 }
 
 // explain includes the cluster by default (not with cluster=0).
-func (h *handler) explain(w http.ResponseWriter, r *http.Request, q Query) {
+func (h *handler) explain(w http.ResponseWriter, r *http.Request, q document.Query) {
 	q.Cluster = q.Cluster || r.URL.Query().Get("cluster") == ""
 	answer(h.backend.Explain)(w, r, q)
 }
 
 // watchable returns a handler that streams where the request has watch=1.
 func watchable(get, stream documentHandler) documentHandler {
-	return func(w http.ResponseWriter, r *http.Request, q Query) {
+	return func(w http.ResponseWriter, r *http.Request, q document.Query) {
 		if text := r.URL.Query().Get("watch"); text == "1" || text == "true" {
 			stream(w, r, q)
 		} else {
@@ -182,21 +184,21 @@ func watchable(get, stream documentHandler) documentHandler {
 }
 
 // answer returns a handler that sends the document of get.
-func answer[T any](get func(context.Context, Query) (T, error)) documentHandler {
-	return func(w http.ResponseWriter, r *http.Request, q Query) {
-		document, err := get(r.Context(), q)
+func answer[T any](get func(context.Context, document.Query) (T, error)) documentHandler {
+	return func(w http.ResponseWriter, r *http.Request, q document.Query) {
+		doc, err := get(r.Context(), q)
 		if err != nil {
 			fail(w, statusOf(err), err)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(document) // fails if the client has disconnected
+		_ = json.NewEncoder(w).Encode(doc) // fails if the client has disconnected
 	}
 }
 
 func statusOf(err error) int {
 	switch {
-	case errors.Is(err, ErrNoSuchNode):
+	case errors.Is(err, document.ErrNoSuchNode):
 		return http.StatusNotFound
 	case errors.Is(err, errWatch):
 		return http.StatusBadRequest
@@ -207,5 +209,5 @@ func statusOf(err error) int {
 func fail(w http.ResponseWriter, code int, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(Error{Error: err.Error()})
+	_ = json.NewEncoder(w).Encode(document.Error{Error: err.Error()})
 }

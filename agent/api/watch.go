@@ -9,6 +9,9 @@ import (
 	"net/http"
 	"reflect"
 	"time"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 const (
@@ -22,8 +25,8 @@ const (
 var errWatch = errors.New("a watch")
 
 // stream returns a handler that sends events as JSON documents, one a line.
-func (h *handler) stream(watch func(context.Context, Query) (iter.Seq[any], error)) documentHandler {
-	return func(w http.ResponseWriter, r *http.Request, q Query) {
+func (h *handler) stream(watch func(context.Context, document.Query) (iter.Seq[any], error)) documentHandler {
+	return func(w http.ResponseWriter, r *http.Request, q document.Query) {
 		select {
 		case h.watches <- struct{}{}:
 			defer func() { <-h.watches }()
@@ -48,7 +51,7 @@ func (h *handler) stream(watch func(context.Context, Query) (iter.Seq[any], erro
 	}
 }
 
-func (h *handler) watchConflicts(ctx context.Context, q Query) (iter.Seq[any], error) {
+func (h *handler) watchConflicts(ctx context.Context, q document.Query) (iter.Seq[any], error) {
 	if q.State != "" || q.All {
 		return nil, fmt.Errorf("%w has open conflicts of both states: omit state and all", errWatch)
 	}
@@ -71,48 +74,44 @@ func (h *handler) watchConflicts(ctx context.Context, q Query) (iter.Seq[any], e
 }
 
 // watchBindings compares snapshots. The table sends no events, because watches are rare.
-func (h *handler) watchBindings(ctx context.Context, q Query) (iter.Seq[any], error) {
+func (h *handler) watchBindings(ctx context.Context, q document.Query) (iter.Seq[any], error) {
 	if q.Cluster || q.Node != "" {
 		return nil, fmt.Errorf("%w of bindings covers this agent only: omit cluster and node", errWatch)
 	}
-	known := make(map[bindingKey]Binding)
+	known := make(map[bindingKey]document.Binding)
 	return poll(ctx, bindingsInterval,
-		func() (Bindings, error) { return h.backend.Bindings(ctx, q) },
-		func(document Bindings) []BindingEvent { return difference(known, document.Bindings) })
+		func() (document.Bindings, error) { return h.backend.Bindings(ctx, q) },
+		func(doc document.Bindings) []document.BindingEvent { return difference(known, doc.Bindings) })
 }
 
 // bindingKey identifies a holder of an address.
 type bindingKey struct {
-	network, ip, node string
-	cookie            uint64
-	ifindex           uint32
+	document.Address
+	holder detector.HolderID
 }
 
 // difference returns what was added, removed or changed, and updates known. A later LastSeen is no change.
-func difference(known map[bindingKey]Binding, bindings []Binding) []BindingEvent {
-	var events []BindingEvent
+func difference(known map[bindingKey]document.Binding, bindings []document.Binding) []document.BindingEvent {
+	var events []document.BindingEvent
 	now := time.Now().Round(0)
 	present := make(map[bindingKey]bool, len(bindings))
 	for _, b := range bindings {
-		key := bindingKey{b.Network, b.IP, b.Node, b.NetnsCookie, 0}
-		if b.NetnsCookie == 0 {
-			key.ifindex = b.Ifindex
-		}
+		key := bindingKey{document.Address{Network: b.Network, IP: b.IP}, b.ID()}
 		present[key] = true
 		before, ok := known[key]
 		known[key] = b
 		before.LastSeen = b.LastSeen
 		switch {
 		case !ok:
-			events = append(events, BindingEvent{"added", now, b})
+			events = append(events, document.BindingEvent{Type: "added", At: now, Binding: b})
 		case !reflect.DeepEqual(before, b):
-			events = append(events, BindingEvent{"changed", now, b})
+			events = append(events, document.BindingEvent{Type: "changed", At: now, Binding: b})
 		}
 	}
 	for key, b := range known {
 		if !present[key] {
 			delete(known, key)
-			events = append(events, BindingEvent{"removed", now, b})
+			events = append(events, document.BindingEvent{Type: "removed", At: now, Binding: b})
 		}
 	}
 	return events

@@ -17,7 +17,7 @@ import (
 	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/detector"
-	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 // DefaultGrace is the default of [Options.Grace]: kubelet gives up an ADD after four minutes.
@@ -56,7 +56,7 @@ type Result struct {
 	Books []*books.Reserved
 	// Err is why CNI's configuration cannot be read, or not all of it.
 	Err      error
-	Findings []cluster.Finding
+	Findings []document.Finding
 	Omitted  int
 	// Unchecked says what was not looked for, and why. Blind: that is everything. NoUnheld: new reservations that nobody holds.
 	Unchecked       []Unchecked
@@ -138,7 +138,7 @@ func (a *Audit) read(ctx context.Context) (waiting bool, took time.Duration) {
 }
 
 // log logs what is found for the first time, and what has ended.
-func (a *Audit) log(findings []cluster.Finding) {
+func (a *Audit) log(findings []document.Finding) {
 	now := make(map[candidate]bool, len(findings))
 	for _, f := range findings {
 		k := candidateOf(&f)
@@ -150,12 +150,12 @@ func (a *Audit) log(findings []cluster.Finding) {
 		}
 		level, text := slog.LevelWarn, "an address is in use and not reserved: another pod may get it; \"dupip audit\" says how to repair it"
 		switch f.Kind {
-		case cluster.Mismatched:
+		case document.Mismatched:
 			text = "an address is in use and reserved for another pod; \"dupip audit\" says how to repair it"
-		case cluster.Unheld:
+		case document.Unheld:
 			level, text = slog.LevelInfo, "an address is reserved for a sandbox that does not exist any more; \"dupip audit\" says how to release it"
 		}
-		a.opts.Log.Log(context.Background(), level, text, "ip", f.IP, "network", f.Network, "book", f.Book, "pod", f.Pod.String(),
+		a.opts.Log.Log(context.Background(), level, text, "ip", f.IP, "cniNetwork", f.CNINetwork, "book", f.Book, "pod", f.Pod.String(),
 			"interface", f.Interface, "reservedFor", f.ReservedFor)
 	}
 	ended := 0
@@ -173,7 +173,7 @@ func (a *Audit) log(findings []cluster.Finding) {
 // Count counts findings by kind; all kinds are there.
 func (r *Result) Count() map[string]int {
 	counts := make(map[string]int)
-	for _, kind := range cluster.FindingKinds {
+	for _, kind := range document.FindingKinds {
 		counts[kind] = 0
 	}
 	for _, f := range r.Findings {
@@ -185,7 +185,7 @@ func (r *Result) Count() map[string]int {
 // Lost counts the addresses that pods were given and that a book has not reserved for them any more.
 func (r *Result) Lost(store string) (n int) {
 	for _, f := range r.Findings {
-		if f.Store == store && f.Kind != cluster.Unheld && f.Given == detector.GivenYes {
+		if f.Store == store && f.Kind != document.Unheld && f.Given == detector.GivenYes {
 			n++
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/detector"
-	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 const (
@@ -73,7 +73,7 @@ type candidate struct {
 	reservedFor string
 }
 
-func candidateOf(f *cluster.Finding) candidate {
+func candidateOf(f *document.Finding) candidate {
 	return candidate{owner{f.Store, f.IP, f.Sandbox}, f.Kind, f.ReservedFor}
 }
 
@@ -100,7 +100,7 @@ type state struct {
 
 // add compares the next reading. It returns the findings, at most maxFindings, how many more there are, and whether some
 // candidates wait for a reading that agrees.
-func (c *comparison) add(r *reading) (findings []cluster.Finding, omitted int, waiting bool) {
+func (c *comparison) add(r *reading) (findings []document.Finding, omitted int, waiting bool) {
 	if c.candidates == nil {
 		c.candidates, c.began, c.settled = make(map[candidate]state), r.at, false
 	}
@@ -109,10 +109,10 @@ func (c *comparison) add(r *reading) (findings []cluster.Finding, omitted int, w
 	reserved := make(map[owner]bool)
 	c.round++
 	runtime := newRuntime(r)
-	found := func(f cluster.Finding) {
+	found := func(f document.Finding) {
 		least, certain := every, true
 		k := candidateOf(&f)
-		if f.Kind == cluster.Unheld {
+		if f.Kind == document.Unheld {
 			least = c.grace
 			// A pod whose interface is just being made is not seen for a moment.
 			certain = r.Hidden == "" || c.candidates[k].reported
@@ -124,9 +124,9 @@ func (c *comparison) add(r *reading) (findings []cluster.Finding, omitted int, w
 		s.reported = certain && r.at.Sub(s.since) >= least && !r.sandboxes.Listed.Before(s.since)
 		s.round = c.round
 		c.candidates[k] = s
-		waiting = waiting || s.reported && f.Kind != cluster.Unheld && r.at.Sub(r.sandboxes.Listed) >= listAgain
+		waiting = waiting || s.reported && f.Kind != document.Unheld && r.at.Sub(r.sandboxes.Listed) >= listAgain
 		if !s.reported && s.since.Equal(c.began) {
-			if f.Kind == cluster.Unheld {
+			if f.Kind == document.Unheld {
 				c.early++
 			} else {
 				undecided = true
@@ -134,7 +134,7 @@ func (c *comparison) add(r *reading) (findings []cluster.Finding, omitted int, w
 		}
 		switch {
 		case !s.reported:
-			due := f.Kind != cluster.Unheld || certain && r.at.Sub(s.since) >= least
+			due := f.Kind != document.Unheld || certain && r.at.Sub(s.since) >= least
 			waiting = waiting || due && r.sandboxes.Listed.Before(s.since)
 		case len(findings) == maxFindings:
 			omitted++
@@ -155,8 +155,8 @@ func (c *comparison) add(r *reading) (findings []cluster.Finding, omitted int, w
 	c.settled = c.settled || !undecided && r.at.Sub(c.began) >= every
 	// In place, because a store may have leaked thousands.
 	maps.DeleteFunc(c.candidates, func(_ candidate, s state) bool { return s.round != c.round })
-	slices.SortFunc(findings, func(x, y cluster.Finding) int {
-		return cmp.Or(cmp.Compare(slices.Index(cluster.FindingKinds, x.Kind), slices.Index(cluster.FindingKinds, y.Kind)), x.IP.Compare(y.IP), cmp.Compare(x.Store, y.Store))
+	slices.SortFunc(findings, func(x, y document.Finding) int {
+		return cmp.Or(cmp.Compare(slices.Index(document.FindingKinds, x.Kind), slices.Index(document.FindingKinds, y.Kind)), x.IP.Compare(y.IP), cmp.Compare(x.Store, y.Store))
 	})
 	return findings, omitted, waiting
 }
@@ -166,9 +166,9 @@ func (c *comparison) restart() { c.candidates = nil }
 
 // compareLive looks for an address that a pod has without a reservation.
 func (c *comparison) compareLive(
-	l Live, all []*books.Reserved, runtime runtime, reserved map[owner]bool, found func(cluster.Finding),
+	l Live, all []*books.Reserved, runtime runtime, reserved map[owner]bool, found func(document.Finding),
 ) {
-	var here []cluster.Finding
+	var here []document.Finding
 	for _, b := range all {
 		o := owner{b.Store, l.IP, l.Sandbox}
 		r, exists := b.Reservations[l.IP]
@@ -179,19 +179,19 @@ func (c *comparison) compareLive(
 		if b.Reservations == nil { // it cannot be read now
 			continue
 		}
-		f := cluster.Finding{
-			IP: l.IP, Book: b.Book, Network: b.Network, Store: b.Store,
-			Interface: l.Interface, Netns: l.Netns, Pod: l.Pod, Sandbox: runtime.id(l.Sandbox), Given: l.Given,
+		f := document.Finding{
+			IP: l.IP, Book: b.Book, CNINetwork: b.Network, Store: b.Store, Sandbox: runtime.id(l.Sandbox),
+			Holder: document.Holder{Interface: l.Interface, Netns: l.Netns, Pod: document.NewPod(l.Pod), Given: l.Given},
 		}
 		switch {
 		case own:
 			return // whatever other books cover the same range
 		case !runtime.isReady(l.Sandbox), !c.reserved[o] && (l.Drill || l.Network != b.Network || !b.Covers(l.IP)):
 		case !exists:
-			f.Kind = cluster.Unreserved
+			f.Kind = document.Unreserved
 			here = append(here, f)
 		case runtime.isReady(short(r.Sandbox)):
-			f.Kind, f.ReservedFor, f.ReservedPod = cluster.Mismatched, r.Sandbox, runtime.pods[short(r.Sandbox)]
+			f.Kind, f.ReservedFor, f.ReservedPod = document.Mismatched, r.Sandbox, document.NewPod(runtime.pods[short(r.Sandbox)])
 			here = append(here, f)
 		}
 	}
@@ -209,7 +209,7 @@ func (r *reading) seeksUnheld(b *books.Reserved) bool {
 }
 
 // compareReserved looks for reservations of sandboxes that do not exist.
-func compareReserved(b *books.Reserved, r *reading, runtime runtime, found func(cluster.Finding)) {
+func compareReserved(b *books.Reserved, r *reading, runtime runtime, found func(document.Finding)) {
 	var unheld []netip.Addr
 	for ip, reservation := range b.Reservations {
 		if reservation.Sandbox != "" && !runtime.knows(reservation.Sandbox) && !r.Foreign[ip] {
@@ -218,11 +218,11 @@ func compareReserved(b *books.Reserved, r *reading, runtime runtime, found func(
 	}
 	slices.SortFunc(unheld, netip.Addr.Compare) // of too many always the same ones are found
 	for _, ip := range unheld {
-		f := cluster.Finding{
-			Kind: cluster.Unheld, IP: ip, Book: b.Book, Network: b.Network, Store: b.Store, ReservedFor: b.Reservations[ip].Sandbox,
+		f := document.Finding{
+			Kind: document.Unheld, IP: ip, Book: b.Book, CNINetwork: b.Network, Store: b.Store, ReservedFor: b.Reservations[ip].Sandbox,
 		}
 		if l, live := runtime.live[ip]; live { // to free the reservation would do harm
-			f.Interface, f.Netns, f.Pod = l.Interface, l.Netns, l.Pod
+			f.Interface, f.Netns, f.Pod = l.Interface, l.Netns, document.NewPod(l.Pod)
 		}
 		found(f)
 	}

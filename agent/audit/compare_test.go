@@ -3,6 +3,7 @@ package audit
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -11,7 +12,7 @@ import (
 	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/detector"
-	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 // The ids of sandboxes: the runtime has the first two.
@@ -147,10 +148,10 @@ func late(want string, changes ...change) []step {
 	return []step{at(0, "", changes...), at(grace-1, "", changes...), at(grace, want, changes...), at(2*grace, want, changes...)}
 }
 
-func text(findings []cluster.Finding) string {
+func text(findings []document.Finding) string {
 	var list []string
 	for _, f := range findings {
-		t := f.Kind + " " + f.IP.String() + " " + f.Network
+		t := f.Kind + " " + f.IP.String() + " " + f.CNINetwork
 		for _, id := range []string{f.Sandbox, f.ReservedFor} {
 			if id != "" {
 				t += " " + id[:1] + fmt.Sprint(len(id))
@@ -275,16 +276,16 @@ func TestCompare(t *testing.T) {
 func TestFinding(t *testing.T) {
 	var c comparison
 	given := func(r *reading) { r.Live[0].Given, r.Live[0].Netns = detector.GivenNo, "cni-1" }
-	var got []cluster.Finding
+	var got []document.Finding
 	for n := range 3 {
 		got, _, _ = c.add(newReading(start.Add(time.Duration(n)*time.Second), live("10.1.2.5", web), given, live("10.1.2.6", db), reserved("pods", "10.1.2.5", db)))
 	}
-	want := cluster.Finding{
-		Kind: cluster.Mismatched, IP: netip.MustParseAddr("10.1.2.5"), Book: "host-local", Network: "pods", Store: store + "pods", Since: start,
-		Interface: "veth" + short(web), Netns: "cni-1", Pod: detector.Pod{Namespace: "shop", Name: "pod-" + short(web)}, Sandbox: web, Given: detector.GivenNo,
-		ReservedFor: db, ReservedPod: detector.Pod{Namespace: "shop", Name: "pod-" + short(db)},
+	want := document.Finding{
+		Kind: document.Mismatched, IP: netip.MustParseAddr("10.1.2.5"), Book: "host-local", CNINetwork: "pods", Store: store + "pods", Since: start,
+		Holder: document.Holder{Interface: "veth" + short(web), Netns: "cni-1", Pod: &document.Pod{Namespace: "shop", Name: "pod-" + short(web)}, Given: detector.GivenNo}, Sandbox: web,
+		ReservedFor: db, ReservedPod: &document.Pod{Namespace: "shop", Name: "pod-" + short(db)},
 	}
-	if len(got) != 2 || got[0] != want {
+	if len(got) != 2 || !reflect.DeepEqual(got[0], want) {
 		t.Errorf("%+v\nwant\n%+v", got, want)
 	}
 }
@@ -294,7 +295,7 @@ func TestFinding(t *testing.T) {
 func TestUnheldAddressIsLive(t *testing.T) {
 	c := comparison{}
 	findings, _, _ := c.add(newReading(start, live("10.1.2.5", web), drill, reserved("pods", "10.1.2.5", old)))
-	if len(findings) != 1 || findings[0].Kind != cluster.Unheld || findings[0].Pod.Name != "pod-"+short(web) {
+	if len(findings) != 1 || findings[0].Kind != document.Unheld || findings[0].Pod.Name != "pod-"+short(web) {
 		t.Errorf("%+v", findings)
 	}
 }
@@ -337,7 +338,7 @@ func TestOrderAndBounds(t *testing.T) {
 		live("10.1.2.9", web), live("10.1.2.5", web), live("10.1.2.7", web), reserved("pods", "10.1.2.7", db), reserved("pods", "10.1.2.3", old),
 		also(newBook("other", "", "")), reserved("other", "10.1.2.3", old),
 	}
-	var findings []cluster.Finding
+	var findings []document.Finding
 	var omitted int
 	for n := range 2 {
 		findings, omitted, _ = c.add(newReading(start.Add(time.Duration(n)*time.Second), changes...))
@@ -361,14 +362,14 @@ func TestOrderAndBounds(t *testing.T) {
 			t.Fatalf("%d findings, %d omitted", len(findings), omitted)
 		}
 		// Always the same ones, or they would be logged again and again.
-		if first, last := findings[0].Kind, findings[maxFindings-1].IP; first != cluster.Mismatched || last.String() != "10.1.11.251" {
+		if first, last := findings[0].Kind, findings[maxFindings-1].IP; first != document.Mismatched || last.String() != "10.1.11.251" {
 			t.Fatalf("reading %d: the first is %s, the last %s", n, first, last)
 		}
 	}
 }
 
 func TestCount(t *testing.T) {
-	r := Result{Findings: []cluster.Finding{{Kind: cluster.Unheld, Store: "/a"}, {Kind: cluster.Unreserved, Store: "/a"}, {Kind: cluster.Unreserved, Store: "/b"}, {Kind: cluster.Mismatched, Store: "/a"}}}
+	r := Result{Findings: []document.Finding{{Kind: document.Unheld, Store: "/a"}, {Kind: document.Unreserved, Store: "/a"}, {Kind: document.Unreserved, Store: "/b"}, {Kind: document.Mismatched, Store: "/a"}}}
 	if got := fmt.Sprint(r.Count()); got != "map[mismatched:1 unheld:1 unreserved:2]" {
 		t.Error(got)
 	}
@@ -378,7 +379,7 @@ func TestCount(t *testing.T) {
 	for n := range r.Findings {
 		r.Findings[n].Given = detector.GivenYes
 	}
-	r.Findings = append(r.Findings, cluster.Finding{Kind: cluster.Unreserved, Store: "/a", Given: detector.GivenNo}) // taken by hand
+	r.Findings = append(r.Findings, document.Finding{Kind: document.Unreserved, Store: "/a", Holder: document.Holder{Given: detector.GivenNo}}) // taken by hand
 	if a, b, c := r.Lost("/a"), r.Lost("/b"), r.Lost("/c"); a != 2 || b != 1 || c != 0 {
 		t.Error(a, b, c)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
-	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 const (
@@ -50,7 +50,13 @@ type Set struct {
 
 // capture has the frames of one holder in one conflict.
 type capture struct {
-	cluster.Capture
+	conflict     string // its id
+	key          detector.Key
+	holder       detector.Holder
+	since, until time.Time
+	frames       []document.Frame
+	lost         int
+
 	addresses []bpf.Address // what is captured now
 	of        [bpf.FrameKinds]int
 }
@@ -68,11 +74,11 @@ func (s *Set) Update(e detector.Event) {
 		if !c.isOf(&e.Conflict) {
 			continue
 		}
-		holds := slices.ContainsFunc(e.Conflict.Holders, func(b detector.Binding) bool { return b.Holder.ID == c.Holder.ID })
+		holds := slices.ContainsFunc(e.Conflict.Holders, func(b detector.Binding) bool { return b.Holder.ID == c.holder.ID })
 		if ended || !holds {
 			s.stop(c)
-			if c.Until.IsZero() {
-				c.Until = e.At
+			if c.until.IsZero() {
+				c.until = e.At
 			}
 		}
 	}
@@ -89,18 +95,18 @@ func (s *Set) Update(e detector.Event) {
 }
 
 func (c *capture) isOf(conflict *detector.Conflict) bool {
-	return c.Conflict == conflict.ID && c.Key == conflict.Key
+	return c.conflict == conflict.ID && c.key == conflict.Key
 }
 
 // follow captures a holder, unless enough of its frames are there.
 func (s *Set) follow(conflict *detector.Conflict, b *detector.Binding, now time.Time) {
-	i := slices.IndexFunc(s.list, func(c *capture) bool { return c.isOf(conflict) && c.Holder.ID == b.Holder.ID })
+	i := slices.IndexFunc(s.list, func(c *capture) bool { return c.isOf(conflict) && c.holder.ID == b.Holder.ID })
 	var c *capture
 	if i >= 0 {
-		if c = s.list[i]; c.Holder.Interface != b.Holder.Interface {
+		if c = s.list[i]; c.holder.Interface != b.Holder.Interface {
 			s.stop(c)
 		}
-		c.Holder, c.Until = b.Holder, time.Time{}
+		c.holder, c.until = b.Holder, time.Time{}
 	}
 	if c != nil && (len(c.addresses) > 0 || c.full()) {
 		return
@@ -111,13 +117,13 @@ func (s *Set) follow(conflict *detector.Conflict, b *detector.Binding, now time.
 	}
 	if err := s.Capture(addresses); err != nil {
 		if !errors.Is(err, os.ErrClosed) {
-			s.Log.Warn("capturing the packets of a suspected address failed; \"dupip evidence\" will lack them", "ip", b.Key.IP, "interface", b.Holder.InterfaceName, "error", err)
+			s.Log.Warn("capturing the packets of a suspected address failed; \"dupip capture\" will lack them", "ip", b.Key.IP, "interface", b.Holder.InterfaceName, "error", err)
 		}
 		_ = s.Release(addresses) // some may be
 		return
 	}
 	if c == nil {
-		c = &capture{Capture: cluster.Capture{Conflict: conflict.ID, Key: b.Key, Holder: b.Holder, Since: now}}
+		c = &capture{conflict: conflict.ID, key: b.Key, holder: b.Holder, since: now}
 		s.list = append(s.list, c)
 	}
 	c.addresses = addresses
@@ -131,7 +137,7 @@ func (s *Set) follow(conflict *detector.Conflict, b *detector.Binding, now time.
 func (s *Set) addressesOf(b *detector.Binding) (list []bpf.Address) {
 	ref, n := b.Holder.Interface, 0
 	for _, c := range s.list {
-		if c.Holder.Interface == ref && len(c.addresses) > 0 {
+		if c.holder.Interface == ref && len(c.addresses) > 0 {
 			n++
 		}
 	}
@@ -151,7 +157,7 @@ func (s *Set) makeRoom() bool {
 	if len(s.list) < maxHolders {
 		return true
 	}
-	i := slices.IndexFunc(s.list, func(c *capture) bool { return !c.Until.IsZero() })
+	i := slices.IndexFunc(s.list, func(c *capture) bool { return !c.until.IsZero() })
 	if i >= 0 {
 		s.list = slices.Delete(s.list, i, i+1)
 	}
@@ -163,9 +169,9 @@ func (s *Set) stop(c *capture) {
 	if len(c.addresses) == 0 {
 		return
 	}
-	c.Lost += s.CountLost(c.addresses)
+	c.lost += s.CountLost(c.addresses)
 	if err := s.Release(c.addresses); err != nil && !errors.Is(err, os.ErrClosed) {
-		s.Log.Warn("ending a capture failed; packets of an address that is not suspected any more are still captured", "ip", c.Key.IP, "interface", c.Holder.InterfaceName, "error", err)
+		s.Log.Warn("ending a capture failed; packets of an address that is not suspected any more are still captured", "ip", c.key.IP, "interface", c.holder.InterfaceName, "error", err)
 	}
 	for _, a := range c.addresses {
 		delete(s.open, a)
@@ -175,7 +181,7 @@ func (s *Set) stop(c *capture) {
 
 // full reports whether the capture has its frames: the answers to all probes of about two minutes, or all.
 func (c *capture) full() bool {
-	return c.of[bpf.AnswerToUs] >= bpf.FramesOfKind || len(c.Frames) >= bpf.MaxFrames
+	return c.of[bpf.AnswerToUs] >= bpf.FramesOfKind || len(c.frames) >= bpf.MaxFrames
 }
 
 // Add takes a frame that was captured.
@@ -186,20 +192,21 @@ func (s *Set) Add(f bpf.Frame) {
 		return
 	}
 	c.of[f.Kind]++
-	c.Frames = append(c.Frames, cluster.Frame{At: s.Time(f.Time), Length: f.Length, Data: f.Data})
+	c.frames = append(c.frames, document.Frame{At: s.Time(f.Time).Round(0), Length: f.Length, Data: f.Data})
 	if c.full() {
 		s.stop(c)
 	}
 }
 
-// Of returns the frames of the last holders of an address, and how many more holders there were. The caller must not change
-// the frames.
-func (s *Set) Of(ip netip.Addr) (list []cluster.Capture, omitted int) {
+// Of returns the frames of the last holders of an address, and how many more holders there were. describe returns a holder as it is
+// known now. The caller must not change the frames.
+func (s *Set) Of(ip netip.Addr, describe func(detector.Holder) detector.Holder) (list []document.Capture, omitted int) {
 	for _, c := range s.list {
-		if c.Key.IP == ip {
-			one := c.Capture
-			one.Lost += s.CountLost(c.addresses)
-			list = append(list, one)
+		if c.key.IP == ip {
+			list = append(list, document.Capture{
+				Conflict: c.conflict, Network: c.key.Network, IP: ip, Holder: document.NewHolder(describe(c.holder)),
+				Since: c.since.Round(0), Until: c.until.Round(0), Frames: slices.Clone(c.frames), Lost: c.lost + s.CountLost(c.addresses),
+			})
 		}
 	}
 	omitted = max(len(list)-maxShown, 0)

@@ -97,7 +97,7 @@ func TestUpdate(t *testing.T) {
 	s.Add(frame(2, one, bpf.Ordinary))
 	s.Update(event(detector.EventResolved, "x-1", b))
 	now.want(t, "resolved")
-	list, omitted := s.Of(one)
+	list, omitted := s.Of(one, asItIs)
 	if len(list) != 2 || omitted != 0 {
 		t.Fatalf("%d captures and %d more: %+v", len(list), omitted, list)
 	}
@@ -106,7 +106,7 @@ func TestUpdate(t *testing.T) {
 		frames, lost int
 	}{{2, 2, 2}, {3, 1, 1}} {
 		c := list[i]
-		if c.Holder.Interface.Ifindex != want.ifindex || len(c.Frames) != want.frames || c.Lost != want.lost || c.Conflict != "x-1" ||
+		if c.Ifindex != want.ifindex || len(c.Frames) != want.frames || c.Lost != want.lost || c.Conflict != "x-1" ||
 			!c.Since.Equal(start) || !c.Until.Equal(start) {
 			t.Errorf("capture %d is %+v, want %+v", i, c, want)
 		}
@@ -129,7 +129,7 @@ func TestFaded(t *testing.T) {
 	s.Add(frame(2, one, bpf.Ordinary))
 	s.Update(event(detector.EventFaded, "x-2", holder("n/b", 2)))
 	now.want(t, "faded")
-	if list, _ := s.Of(one); len(list) != 1 || list[0].Conflict != "x-1" || len(s.open) != 0 {
+	if list, _ := s.Of(one, asItIs); len(list) != 1 || list[0].Conflict != "x-1" || len(s.open) != 0 {
 		t.Errorf("kept %+v, want the frames of the conflict before", list)
 	}
 }
@@ -152,7 +152,7 @@ func TestFull(t *testing.T) {
 	now.want(t, "after the last")
 	s.Update(event(detector.EventConfirmed, "x-1", holder("n/b", 2)))
 	now.want(t, "at the next event")
-	if list, _ := s.Of(one); len(list) != 1 || len(list[0].Frames) != 3*bpf.FramesOfKind {
+	if list, _ := s.Of(one, asItIs); len(list) != 1 || len(list[0].Frames) != 3*bpf.FramesOfKind {
 		t.Errorf("%d frames, want %d", len(list[0].Frames), 3*bpf.FramesOfKind)
 	}
 }
@@ -170,12 +170,12 @@ func TestVLANs(t *testing.T) {
 	e.Conflict.Holders[0].Holder.Interface.Ifindex = 5
 	s.Update(e)
 	now.want(t, "another interface", 5, 5)
-	if list, _ := s.Of(one); len(list) != 1 || len(list[0].Frames) != 1 {
+	if list, _ := s.Of(one, asItIs); len(list) != 1 || len(list[0].Frames) != 1 {
 		t.Errorf("%+v", list)
 	}
 	e.Conflict.Holders[0].Key.Network, e.Conflict.Key.Network, e.Conflict.ID = "unknown", "unknown", "y-1"
 	s.Update(e)
-	if list, _ := s.Of(one); len(list) != 1 {
+	if list, _ := s.Of(one, asItIs); len(list) != 1 {
 		t.Errorf("a holder without an interface is captured: %+v", list)
 	}
 }
@@ -199,7 +199,7 @@ func TestBounds(t *testing.T) {
 		t.Fatalf("%d holders, %d are captured; want %d", len(s.list), len(s.open), maxHolders)
 	}
 	first, second := s.list[0], s.list[1]
-	ip = second.Key.IP
+	ip = second.key.IP
 	of(1, detector.EventResolved)
 	ip = netip.MustParseAddr("10.9.9.9")
 	of(2*maxHolders, detector.EventSuspected)
@@ -227,11 +227,11 @@ func TestOf(t *testing.T) {
 		s.Update(event(detector.EventSuspected, id, holder("n/b", 2)))
 		s.Update(event(detector.EventResolved, id, holder("n/b", 2)))
 	}
-	list, omitted := s.Of(one)
+	list, omitted := s.Of(one, asItIs)
 	if len(list) != maxShown || omitted != 3 || list[0].Conflict != "x-3" {
 		t.Errorf("%d captures from %s on, %d omitted", len(list), list[0].Conflict, omitted)
 	}
-	if list, _ := s.Of(netip.MustParseAddr("10.0.0.2")); list != nil {
+	if list, _ := s.Of(netip.MustParseAddr("10.0.0.2"), asItIs); list != nil {
 		t.Errorf("another address has %+v", list)
 	}
 }
@@ -243,10 +243,13 @@ func TestRefusedCapture(t *testing.T) {
 	s.Capture = func([]bpf.Address) error { return errors.New("no room") }
 	s.Release = func([]bpf.Address) error { return nil }
 	s.Update(event(detector.EventSuspected, "x-1", holder("n/b", 2)))
-	if list, _ := s.Of(one); list != nil {
+	if list, _ := s.Of(one, asItIs); list != nil {
 		t.Errorf("kept %+v", list)
 	}
 	s.Capture = capture
 	s.Update(event(detector.EventConfirmed, "x-1", holder("n/b", 2)))
 	now.want(t, "the next event", 2)
 }
+
+// asItIs describes a holder as it was captured.
+func asItIs(h detector.Holder) detector.Holder { return h }

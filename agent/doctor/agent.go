@@ -16,6 +16,7 @@ import (
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // checkAgent checks whether an agent runs, is ready, and has our version.
@@ -107,7 +108,7 @@ func checkDrops(_ context.Context, known *facts) Check {
 	var parts, advice []string
 	for _, reason := range slices.Sorted(maps.Keys(s.Dropped)) {
 		kind := strings.TrimPrefix(reason, "evicted: ")
-		if s.Dropped[reason] == 0 || api.NormalDrops[kind] != "" {
+		if s.Dropped[reason] == 0 || document.NormalDrops[kind] != "" {
 			continue
 		}
 		parts = append(parts, fmt.Sprintf("%d %s", s.Dropped[reason], reason))
@@ -134,12 +135,12 @@ func checkDrops(_ context.Context, known *facts) Check {
 }
 
 // refusing returns the interfaces with refused packets, those with most first.
-func refusing(interfaces []api.InterfaceStatus) (names []string) {
-	refused := func(i api.InterfaceStatus) uint64 {
-		r := cmp.Or(i.Refused, &api.Refused{})
+func refusing(interfaces []document.InterfaceStatus) (names []string) {
+	refused := func(i document.InterfaceStatus) uint64 {
+		r := cmp.Or(i.Refused, &document.Refused{})
 		return r.Data + r.Announced + r.Answers + r.RingFull
 	}
-	for _, i := range slices.SortedStableFunc(slices.Values(interfaces), func(a, b api.InterfaceStatus) int {
+	for _, i := range slices.SortedStableFunc(slices.Values(interfaces), func(a, b document.InterfaceStatus) int {
 		return cmp.Compare(refused(b), refused(a))
 	}) {
 		if refused(i) > 0 {

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/document"
 )
 
 // Status is the outcome of a check.
@@ -187,7 +187,9 @@ func fail(advice, format string, args ...any) Check { return outcome(Fail, advic
 const maxText = 1500 // bytes of a finding and an advice, which may have foreign text
 
 // sanitize makes one line of printable characters.
-func sanitize(text string) string { return api.Text(strings.Join(strings.Fields(text), " "), maxText) }
+func sanitize(text string) string {
+	return document.Text(strings.Join(strings.Fields(text), " "), maxText)
+}
 
 // plural returns "1 pod" or "2 pods".
 func plural(n int, noun string) string {

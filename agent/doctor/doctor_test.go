@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/internal/ownnetns"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // TestMain gives root a netns of its own.
@@ -100,46 +100,46 @@ broken
 
 // The checks of status documents that are hard to produce with a real agent.
 func TestStatusChecks(t *testing.T) {
-	ready := func(change func(*api.Status)) *facts {
-		s := api.Status{Node: "n", Version: "v1", Started: time.Now().Add(-time.Hour), Ready: true, ByState: map[string]int{"attached": 3}}
+	ready := func(change func(*document.Status)) *facts {
+		s := document.Status{Node: "n", Version: "v1", Started: time.Now().Add(-time.Hour), Ready: true, ByState: map[string]int{"attached": 3}}
 		change(&s)
 		return &facts{opts: Options{Version: "v1"}, status: &s}
 	}
 	for _, test := range []struct {
 		name   string
 		check  string
-		change func(*api.Status)
+		change func(*document.Status)
 		status Status
 		words  []string
 	}{
-		{"ready", "agent", func(*api.Status) {}, OK, []string{"ready"}},
-		{"starting", "agent", func(s *api.Status) { s.Ready, s.Started = false, time.Now() }, Warn, []string{"starting"}},
-		{"stuck", "agent", func(s *api.Status) { s.Ready = false }, Fail, []string{"still not ready", "log"}},
-		{"another version", "agent", func(s *api.Status) { s.Version = "v0" }, Warn, []string{"v0", "v1"}},
-		{"waiting", "interfaces", func(s *api.Status) {
+		{"ready", "agent", func(*document.Status) {}, OK, []string{"ready"}},
+		{"starting", "agent", func(s *document.Status) { s.Ready, s.Started = false, time.Now() }, Warn, []string{"starting"}},
+		{"stuck", "agent", func(s *document.Status) { s.Ready = false }, Fail, []string{"still not ready", "log"}},
+		{"another version", "agent", func(s *document.Status) { s.Version = "v0" }, Warn, []string{"v0", "v1"}},
+		{"waiting", "interfaces", func(s *document.Status) {
 			s.ByState["waiting"] = 1
-			s.Interfaces = []api.InterfaceStatus{{Name: "veth1", State: "waiting", Reason: "for quiet"}}
+			s.Interfaces = []document.InterfaceStatus{{Name: "veth1", State: "waiting", Reason: "for quiet"}}
 		}, OK, []string{"3 interfaces", "waiting: veth1 (for quiet)"}},
-		{"unseen", "interfaces", func(s *api.Status) { s.ByState["unseen netns"] = 2 }, Warn, []string{"unseen netns: 2", "netns names"}},
-		{"failed counts more than shadowed", "interfaces", func(s *api.Status) {
+		{"unseen", "interfaces", func(s *document.Status) { s.ByState["unseen netns"] = 2 }, Warn, []string{"unseen netns: 2", "netns names"}},
+		{"failed counts more than shadowed", "interfaces", func(s *document.Status) {
 			s.ByState["failed"], s.ByState["shadowed"] = 5, 1
 			for _, name := range []string{"a", "b", "c", "d", "e"} {
-				s.Interfaces = append(s.Interfaces, api.InterfaceStatus{Name: name, State: "failed", Reason: "busy"})
+				s.Interfaces = append(s.Interfaces, document.InterfaceStatus{Name: name, State: "failed", Reason: "busy"})
 			}
 		}, Fail, []string{"a (busy)", "and 2 more"}},
-		{"ordinary drops", "drops", func(s *api.Status) {
+		{"ordinary drops", "drops", func(s *document.Status) {
 			s.Dropped = map[string]uint64{"interface gone": 7, "older than the TTL": 1, "no holder here": 9, "unanswered": 2, "early": 0, "log lines about conflicts": 105}
 		}, OK, []string{"none"}},
-		{"drops", "drops", func(s *api.Status) {
+		{"drops", "drops", func(s *document.Status) {
 			s.Dropped = map[string]uint64{"packets while the ring was full": 7, "evicted: table full": 2}
-			s.Interfaces = []api.InterfaceStatus{
-				{Name: "few", Refused: &api.Refused{RingFull: 1}}, {Name: "most", Netns: "pod", Refused: &api.Refused{RingFull: 6}}, {Name: "none"},
+			s.Interfaces = []document.InterfaceStatus{
+				{Name: "few", Refused: &document.Refused{RingFull: 1}}, {Name: "most", Netns: "pod", Refused: &document.Refused{RingFull: 6}}, {Name: "none"},
 			}
 		}, Warn, []string{"7 packets while", "CPU", "the table holds", "most (pod), few"}},
-		{"more addresses than are compared", "drops", func(s *api.Status) {
+		{"more addresses than are compared", "drops", func(s *document.Status) {
 			s.HostAddressesOmitted = 7
 		}, Warn, []string{"7 of the node's own addresses are not compared", "once in each network"}},
-		{"a reason not known here", "drops", func(s *api.Status) { s.Dropped = map[string]uint64{"new": 1} }, Warn, []string{"1 new", "dupip status"}},
+		{"a reason not known here", "drops", func(s *document.Status) { s.Dropped = map[string]uint64{"new": 1} }, Warn, []string{"1 new", "dupip status"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			want(t, test.check, ready(test.change), test.status, test.words...)
@@ -189,8 +189,8 @@ func wantCheck(t *testing.T, f Check, status Status, words ...string) {
 // dropAdvice has every reason for which the detector drops.
 func TestEveryDropReasonIsListed(t *testing.T) {
 	for reason := range detector.New(detector.Options{Node: "n"}).Counts().Refused {
-		if reason != "invalid" && dropAdvice[reason] == "" && api.NormalDrops[reason] == "" {
-			t.Errorf("%q has no entry in dropAdvice or api.NormalDrops", reason)
+		if reason != "invalid" && dropAdvice[reason] == "" && document.NormalDrops[reason] == "" {
+			t.Errorf("%q has no entry in dropAdvice or document.NormalDrops", reason)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/document"
 )
 
 // The agent's view of the cluster, and the resulting check.
@@ -25,9 +25,9 @@ func TestGossipCheck(t *testing.T) {
 		words  []string
 	}{
 		{"well", func(*facts) {}, OK, []string{"3 alive"}},
-		{"alone", func(f *facts) { f.status.Cluster = api.ClusterStatus{Alone: true} }, Skip, []string{"--join"}},
+		{"alone", func(f *facts) { f.status.Cluster = document.ClusterStatus{Alone: true} }, Skip, []string{"--join"}},
 		{"alone against its flags", func(f *facts) {
-			f.status.Cluster, f.opts.Join = api.ClusterStatus{Alone: true}, []string{"n2"}
+			f.status.Cluster, f.opts.Join = document.ClusterStatus{Alone: true}, []string{"n2"}
 		}, Warn, []string{"alone", "--join"}},
 		{"no agent", func(f *facts) { f.status, f.opts.Bind = nil, "10.0.0.1" }, Skip, []string{"running agent"}},
 		{"no agent, no flags", func(f *facts) { f.status = nil }, Skip, []string{"--join"}},
@@ -36,7 +36,7 @@ func TestGossipCheck(t *testing.T) {
 		}, Warn, []string{"n2 does not answer by UDP", "key file", "3 alive"}},
 		{"unacked", func(f *facts) {
 			f.status.Cluster.Leases, f.status.Cluster.Unacked = 30, 1
-			f.nodes = api.Nodes{Nodes: []api.Node{{Name: "n2", Unacked: 1}, {Name: "n3"}}}
+			f.nodes = document.Nodes{Nodes: []document.Node{{Name: "n2", Unacked: 1}, {Name: "n3"}}}
 		}, Warn, []string{"1 of 30 leases", "UDP port 7951", "from n2"}},
 		{"cut off", func(f *facts) { f.status.Cluster.Members = map[string]int{"alive": 1, "dead": 2} }, Warn, []string{"no other node answers", "2 dead"}},
 		{"the first of a cluster", func(f *facts) { f.status.Cluster.Members = map[string]int{"alive": 1} }, OK, []string{"1 alive"}},
@@ -46,7 +46,7 @@ func TestGossipCheck(t *testing.T) {
 		}, Warn, []string{"not encrypted", "--gossip-key-file"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			known := &facts{status: &api.Status{Cluster: api.ClusterStatus{
+			known := &facts{status: &document.Status{Cluster: document.ClusterStatus{
 				Address: "10.0.0.1:7951", Encrypted: true, Members: map[string]int{"alive": 3, "left": 0}, Leases: 30,
 			}}}
 			test.change(known)
@@ -86,7 +86,7 @@ func TestGossipKeys(t *testing.T) {
 			want(t, "gossip keys", &facts{opts: test.opts, uid: test.uid}, test.status, test.words...)
 		})
 	}
-	served := &facts{opts: Options{NeedsKey: true}, status: &api.Status{Cluster: api.ClusterStatus{Encrypted: true}}}
+	served := &facts{opts: Options{NeedsKey: true}, status: &document.Status{Cluster: document.ClusterStatus{Encrypted: true}}}
 	want(t, "gossip keys", served, OK, "the agent has keys")
 }
 
@@ -113,7 +113,7 @@ func TestGossipPort(t *testing.T) {
 			want(t, "gossip port", &facts{opts: test.opts}, test.status, test.words...)
 		})
 	}
-	served := &facts{status: &api.Status{Cluster: api.ClusterStatus{Address: "10.0.0.1:7951"}}}
+	served := &facts{status: &document.Status{Cluster: document.ClusterStatus{Address: "10.0.0.1:7951"}}}
 	want(t, "gossip port", served, OK, "10.0.0.1:7951")
 }
 
@@ -135,13 +135,13 @@ func TestGossipJoin(t *testing.T) {
 	}
 	gone.Close()
 	open, closed := listening.Addr().String(), gone.Addr().String()
-	in := func(n int) *api.Status {
-		return &api.Status{Cluster: api.ClusterStatus{Members: map[string]int{"alive": n}}}
+	in := func(n int) *document.Status {
+		return &document.Status{Cluster: document.ClusterStatus{Members: map[string]int{"alive": n}}}
 	}
 	for _, test := range []struct {
 		name   string
 		join   []string // addresses, or names without any
-		agent  *api.Status
+		agent  *document.Status
 		status Status
 		words  []string
 	}{

@@ -15,6 +15,7 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/document"
 )
 
 // facts are shared by several checks and do not change.
@@ -22,11 +23,11 @@ type facts struct {
 	opts       Options
 	uid        int
 	namespaces namespaces
-	rights     error       // why an agent could not load programs, enter netns and send
-	mode       bpf.Mode    // in which an agent would attach, empty if it could not
-	status     *api.Status // of the running agent, nil with statusErr
+	rights     error            // why an agent could not load programs, enter netns and send
+	mode       bpf.Mode         // in which an agent would attach, empty if it could not
+	status     *document.Status // of the running agent, nil with statusErr
 	statusErr  error
-	nodes      api.Nodes // members of the cluster
+	nodes      document.Nodes // members of the cluster
 }
 
 func gather(ctx context.Context, opts Options) *facts {
@@ -40,10 +41,10 @@ func gather(ctx context.Context, opts Options) *facts {
 	f.rights = errors.Join(bpf.CheckCapabilities(), netns.CanEnter(), err)
 	f.mode, _ = bpf.ResolveMode(opts.Attach) // the check of the mode has the error
 	client := api.NewClient(opts.APISocket)
-	if status, err := client.Status(ctx, api.Query{}); err != nil {
+	if status, err := client.Status(ctx, document.Query{}); err != nil {
 		f.statusErr = err
 	} else if f.status = &status; !status.Cluster.Alone {
-		f.nodes, _ = client.Nodes(ctx, api.Query{}) // only to name those that do not answer
+		f.nodes, _ = client.Nodes(ctx, document.Query{}) // only to name those that do not answer
 	}
 	return f
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/document"
 )
 
 const (
@@ -15,7 +15,7 @@ const (
 )
 
 // escape makes a label value of a name from a pod, a runtime or a device.
-func escape(s string) string { return api.Text(s, maxLabel) }
+func escape(s string) string { return document.Text(s, maxLabel) }
 
 // reasonLabel makes a label value of a reason or state in the documents: "evicted: table full" becomes
 // "evicted_table_full".

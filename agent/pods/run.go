@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/books"
+	"github.com/dupip/dupip/document"
 )
 
 const (
@@ -162,7 +162,7 @@ func (r *Resolver) readStatuses(ctx context.Context, rt *runtime) {
 		default:
 			s.failed(time.Now())
 			r.setError(err, true)
-			r.opts.Log.Debug("reading the status of a sandbox failed", "sandbox", api.Text(s.id, maxText), "error", err)
+			r.opts.Log.Debug("reading the status of a sandbox failed", "sandbox", document.Text(s.id, maxText), "error", err)
 			if code == codes.DeadlineExceeded {
 				return
 			}
@@ -198,7 +198,7 @@ func (r *Resolver) result(id string, info []byte) *books.Result {
 	entry, err := r.cache.Read(id)
 	text := ""
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		text = api.Text(err.Error(), maxText)
+		text = document.Text(err.Error(), maxText)
 	}
 	r.mu.Lock()
 	known := r.status.CacheError == text
@@ -260,7 +260,7 @@ func (r *Resolver) lost(err error) {
 func (r *Resolver) setError(err error, connected bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.status.Connected, r.status.LastError = connected, api.Text(err.Error(), maxText)
+	r.status.Connected, r.status.LastError = connected, document.Text(err.Error(), maxText)
 	if !connected {
 		r.listed = Sandboxes{}
 	}

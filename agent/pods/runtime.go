@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/books"
+	"github.com/dupip/dupip/document"
 )
 
 const (
@@ -138,7 +138,7 @@ func dial(ctx context.Context, socket string) (*runtime, error) {
 		rt.close()
 		return nil, fmt.Errorf("connecting to %s: %w", socket, escapeError(err))
 	}
-	rt.name, rt.version = api.Text(version.GetRuntimeName(), maxTitle), api.Text(version.GetRuntimeVersion(), maxTitle)
+	rt.name, rt.version = document.Text(version.GetRuntimeName(), maxTitle), document.Text(version.GetRuntimeVersion(), maxTitle)
 	return rt, nil
 }
 
@@ -197,5 +197,5 @@ func (rt *runtime) read(ctx context.Context, id string) (sandboxStatus, error) {
 // escapeError shortens and escapes the text of an error, and keeps its code.
 func escapeError(err error) error {
 	s := status.Convert(err)
-	return status.Error(s.Code(), api.Text(s.Message(), maxText))
+	return status.Error(s.Code(), document.Text(s.Message(), maxText))
 }

@@ -14,12 +14,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 // What is asked for decides what was checked: on real books, of which one is whole, one is broken and one is another plugin's.
@@ -67,32 +67,32 @@ func TestAuditOfSelection(t *testing.T) {
 			stats, err := r.bookStats(t.Context())
 			return fmt.Sprint(stats.Findings, err)
 		}
-		if read(); metrics() != "map[] <nil>" || r.ownAudit().Verdict != api.AuditNothing {
+		if read(); metrics() != "map[] <nil>" || r.ownAudit().Verdict != document.AuditNothing {
 			t.Errorf("without a list of sandboxes: %s, %s", metrics(), r.ownAudit().Verdict)
 		}
 		list(time.Now(), true)
 		read()
 		for name, test := range map[string]struct {
-			q                api.Query
+			q                document.Query
 			verdict, checked string
 		}{
-			"everything":           {api.Query{}, api.AuditPartly, "[pods storage]"},
-			"a network":            {api.Query{Network: "pods"}, api.AuditAgrees, "[pods]"},
-			"a broken one":         {api.Query{Network: "broken"}, api.AuditNothing, "[]"},
-			"another plugin's":     {api.Query{Network: "storage"}, api.AuditPartly, "[storage]"},
-			"none":                 {api.Query{Network: "default"}, api.AuditNothing, "[]"},
-			"an address elsewhere": {api.Query{IP: netip.MustParseAddr("10.9.0.1")}, api.AuditNothing, "[]"},
-			"a pod":                {api.Query{Pod: "shop/web", Network: "pods"}, api.AuditAgrees, "[pods]"},
-			"no such pod":          {api.Query{Pod: "shop/db"}, api.AuditNothing, "[]"},
-			"no such namespace":    {api.Query{Namespace: "bank", Network: "pods"}, api.AuditNothing, "[]"},
+			"everything":           {document.Query{}, document.AuditPartly, "[pods storage]"},
+			"a network":            {document.Query{Network: "pods"}, document.AuditAgrees, "[pods]"},
+			"a broken one":         {document.Query{Network: "broken"}, document.AuditNothing, "[]"},
+			"another plugin's":     {document.Query{Network: "storage"}, document.AuditPartly, "[storage]"},
+			"none":                 {document.Query{Network: "default"}, document.AuditNothing, "[]"},
+			"an address elsewhere": {document.Query{IP: netip.MustParseAddr("10.9.0.1")}, document.AuditNothing, "[]"},
+			"a pod":                {document.Query{Pod: "shop/web", Network: "pods"}, document.AuditAgrees, "[pods]"},
+			"no such pod":          {document.Query{Pod: "shop/db"}, document.AuditNothing, "[]"},
+			"no such namespace":    {document.Query{Namespace: "bank", Network: "pods"}, document.AuditNothing, "[]"},
 		} {
 			a, err := r.Audit(t.Context(), test.q)
-			if got := fmt.Sprint(a.Checked); err != nil || a.Verdict != test.verdict || got != test.checked || (a.Verdict != api.AuditAgrees) != (len(a.Unchecked) > 0) {
+			if got := fmt.Sprint(a.Checked); err != nil || a.Verdict != test.verdict || got != test.checked || (a.Verdict != document.AuditAgrees) != (len(a.Unchecked) > 0) {
 				t.Errorf("%s: %s, %s, %q, %v; want %s, %s", name, a.Verdict, got, a.Unchecked, err, test.verdict, test.checked)
 			}
 		}
 		// To another node it says the same, of the broken book, too.
-		if d := r.document(cluster.Query{Kind: cluster.QueryFindings}); len(d.Unchecked) != 2 || !strings.HasPrefix(d.Unchecked[0], "network broken:") || len(d.Checked) != 2 {
+		if d := r.answer(cluster.Query{Kind: cluster.QueryFindings}); len(d.Unchecked) != 2 || !strings.HasPrefix(d.Unchecked[0], "network broken:") || len(d.Checked) != 2 {
 			t.Errorf("to another node: %q, %q", d.Unchecked, d.Checked)
 		}
 		if got := metrics(); got != "map[mismatched:0 unheld:0 unreserved:0] <nil>" {

@@ -3,66 +3,66 @@ package report
 import (
 	"context"
 	"net/netip"
-	"slices"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/report/collect"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 // Audit implements [api.Backend].
-func (r *Report) Audit(ctx context.Context, q api.Query) (api.Audit, error) {
+func (r *Report) Audit(ctx context.Context, q document.Query) (document.Audit, error) {
 	c, err := r.collect(ctx, q, cluster.QueryFindings)
 	if err != nil {
-		return api.Audit{}, err
+		return document.Audit{}, err
 	}
-	document := c.Audit(q)
+	doc := c.Audit(q)
 	if q.Node == "" || q.Node == r.Self.Name {
 		last := r.Books.Last()
-		document.At, document.Error = last.At.Round(0), text(last.Err)
-		document.Books = bookStatus(last)
+		doc.At, doc.Error = last.At.Round(0), text(last.Err)
+		doc.Books = bookStatus(last)
 	}
-	return document, nil
+	return doc, nil
 }
 
 // findings returns what the audit of this node has found, and what it has not looked for.
-func (r *Report) findings(q cluster.Query) cluster.Document {
-	last := r.Books.Last()
-	prefix := q.Only.Prefix
+func (r *Report) findings(q cluster.Query) document.Answer {
+	last, only := r.Books.Last(), queryOf(q)
 	if q.IP.IsValid() {
-		prefix = netip.PrefixFrom(q.IP, q.IP.BitLen())
+		only.IP, only.Prefix = netip.Addr{}, netip.PrefixFrom(q.IP, q.IP.BitLen())
 	}
-	only := api.Query{Prefix: prefix, Namespace: q.Only.Namespace, Pod: q.Only.Pod, Network: q.Only.Network}
 	var is func(audit.Live) bool
-	if pods := (api.Query{Namespace: only.Namespace, Pod: only.Pod}); pods != (api.Query{}) {
-		is = func(l audit.Live) bool { return pods.SelectsBinding(api.Binding{Pod: api.NewPod(l.Pod)}) }
+	if pods := (document.Query{Namespace: only.Namespace, Pod: only.Pod}); pods != (document.Query{}) {
+		is = func(l audit.Live) bool { return pods.SelectsPod(document.NewPod(l.Pod)) }
 	}
-	d := cluster.Document{Omitted: last.Omitted, Checked: last.Checked(only.Network, prefix, is)}
-	d.Findings = slices.DeleteFunc(slices.Clone(last.Findings), func(f cluster.Finding) bool {
-		return !only.SelectsFinding(collect.NewFinding(r.Self, f))
-	})
-	for _, u := range last.Unchecked {
-		if only.Network == "" || u.Network == "" || u.Network == only.Network {
-			d.Unchecked = append(d.Unchecked, u.Text)
+	a := document.Answer{Omitted: last.Omitted, Checked: last.Checked(only.Network, only.Prefix, is)}
+	for _, f := range last.Findings {
+		if only.SelectsFinding(f) {
+			f.Node, f.BootID = r.Self.Name, r.Self.Boot
+			a.Findings = append(a.Findings, f)
 		}
 	}
-	return d
+	for _, u := range last.Unchecked {
+		if only.Network == "" || u.Network == "" || u.Network == only.Network {
+			a.Unchecked = append(a.Unchecked, u.Text)
+		}
+	}
+	return a
 }
 
 // ownAudit is what the audit of this node says, without its books.
-func (r *Report) ownAudit() api.Audit {
+func (r *Report) ownAudit() document.Audit {
 	c := collect.Collection{Self: r.Self}
-	c.Add(cluster.Answer{Member: r.Self, Document: r.findings(cluster.Query{})})
-	return c.Audit(api.Query{})
+	c.Add(r.findings(cluster.Query{}))
+	return c.Audit(document.Query{})
 }
 
 // bookStatus describes the books of this node.
-func bookStatus(last audit.Result) (list []api.BookStatus) {
+func bookStatus(last audit.Result) (list []document.BookStatus) {
 	for _, book := range last.Books {
-		b := api.BookStatus{Kind: book.Book, Network: book.Network, Store: book.Store, Reserved: len(book.Reservations), Error: text(book.Err)}
+		b := document.BookStatus{Kind: book.Book, CNINetwork: book.Network, Store: book.Store, Reserved: len(book.Reservations), Error: text(book.Err)}
 		for _, covered := range book.Ranges {
 			b.Ranges = append(b.Ranges, covered.String())
 		}
@@ -75,30 +75,33 @@ func bookStatus(last audit.Result) (list []api.BookStatus) {
 }
 
 // books returns what the books of this node say of an address. Call it in the goroutine that owns the parts.
-func (r *Report) books(ip netip.Addr) (list []cluster.Book) {
+func (r *Report) books(ip netip.Addr) (list []document.Book) {
 	last := r.Books.Last()
+	add := func(b document.Book) {
+		b.Node, b.BootID = r.Self.Name, r.Self.Boot
+		list = append(list, b)
+	}
 	if last.Err != nil {
-		list = append(list, cluster.Book{Kind: "host-local", Error: last.Err.Error()})
+		add(document.Book{Kind: "host-local", Error: last.Err.Error()})
 	}
 	for _, book := range last.Books {
-		b := cluster.Book{Kind: book.Book, Network: book.Network, Unreserved: last.Lost(book.Store), Error: text(book.Err)}
+		b := document.Book{Kind: book.Book, CNINetwork: book.Network, Unreserved: last.Lost(book.Store), Error: text(book.Err)}
 		for _, covered := range book.Ranges {
 			// The configuration of a network that no pod is in may be left over.
 			if covered.Contains(ip) && r.inUse(book.Network) {
-				b.First, b.Last = covered.First, covered.Last
+				b.Covers, b.Range = true, covered.String()
 			}
 		}
-		found, reserved := book.Reservations[ip]
-		if reserved {
-			b.Reserved, b.Since, b.Sandbox = true, found.Since, found.Sandbox[:min(len(found.Sandbox), pods.ShortID)]
-		}
-		for i := range r.Table.All() {
-			if b.Sandbox != "" && i.Pod.Sandbox.ID == b.Sandbox {
-				b.Pod = i.Pod.Pod
+		if found, reserved := book.Reservations[ip]; reserved {
+			b.Reservation = &document.Reservation{Sandbox: found.Sandbox[:min(len(found.Sandbox), pods.ShortID)], Since: found.Since.Round(0)}
+			for i := range r.Table.All() {
+				if found.Sandbox != "" && i.Pod.Sandbox.ID == b.Reservation.Sandbox {
+					b.Reservation.Pod = document.NewPod(i.Pod.Pod)
+				}
 			}
 		}
-		if reserved || b.First.IsValid() || b.Error != "" {
-			list = append(list, b)
+		if b.Reservation != nil || b.Covers || b.Error != "" {
+			add(b)
 		}
 	}
 	return list
@@ -120,8 +123,8 @@ func (r *Report) bookStats(context.Context) (metrics.BookStats, error) {
 	var stats metrics.BookStats
 	if !last.Blind { // zeros would say that all is well
 		stats.Findings = last.Count()
-		if last.NoUnheld && stats.Findings[cluster.Unheld] == 0 {
-			delete(stats.Findings, cluster.Unheld)
+		if last.NoUnheld && stats.Findings[document.Unheld] == 0 {
+			delete(stats.Findings, document.Unheld)
 		}
 	}
 	for _, book := range last.Books {

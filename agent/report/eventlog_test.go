@@ -13,9 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // newLogging makes the Report of node n1 that logs into a buffer.
@@ -191,7 +191,7 @@ func TestBurst(t *testing.T) {
 			if n := strings.Count(text, "\n"); (test.want == "") != (n == 0) || n > 1 || !strings.Contains(text, test.want) {
 				t.Errorf("%+v:\n%s", test, text)
 			}
-			status := api.Status{Bindings: make(map[string]int), Conflicts: make(map[string]int)}
+			status := document.Status{Bindings: make(map[string]int), Conflicts: make(map[string]int)}
 			_ = r.Do(t.Context(), func() { r.addParts(&status) })
 			if n := status.Dropped["log lines about conflicts"]; n != uint64(test.confirmed+test.resolved-lines) {
 				t.Errorf("the status counts %d lines", n)

@@ -3,25 +3,25 @@ package report
 import (
 	"context"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // watchBuffer is how many events a slow watcher may be behind.
 const watchBuffer = 1024
 
 // WatchConflicts implements [api.Backend].
-func (r *Report) WatchConflicts(ctx context.Context) (<-chan api.ConflictEvent, error) {
-	var watch chan api.ConflictEvent
+func (r *Report) WatchConflicts(ctx context.Context) (<-chan document.ConflictEvent, error) {
+	var watch chan document.ConflictEvent
 	err := r.Do(ctx, func() {
 		open := r.Detector.Conflicts(false)
-		watch = make(chan api.ConflictEvent, len(open)+watchBuffer)
+		watch = make(chan document.ConflictEvent, len(open)+watchBuffer)
 		for _, c := range open {
 			at := c.SuspectedAt
 			if c.State == detector.Confirmed {
 				at = c.ConfirmedAt
 			}
-			watch <- api.ConflictEvent{Type: c.State.String(), At: at.Round(0), Conflict: api.NewConflict(c)}
+			watch <- document.ConflictEvent{Type: c.State.String(), At: at.Round(0), Conflict: document.NewConflict(c)}
 		}
 		r.watches[watch] = true
 	})
@@ -43,7 +43,7 @@ func (r *Report) Close() {
 	r.events.endBurst()
 }
 
-func (r *Report) closeWatch(watch chan api.ConflictEvent) {
+func (r *Report) closeWatch(watch chan document.ConflictEvent) {
 	if r.watches[watch] {
 		delete(r.watches, watch)
 		close(watch)
@@ -54,12 +54,12 @@ func (r *Report) closeWatch(watch chan api.ConflictEvent) {
 // closed. Call it in the goroutine that owns the parts.
 func (r *Report) Publish(event detector.Event) {
 	if len(r.watches) > 0 {
-		document := api.ConflictEvent{
-			Type: string(event.Kind), At: event.At.Round(0), Reason: event.Reason, Conflict: api.NewConflict(event.Conflict),
+		doc := document.ConflictEvent{
+			Type: string(event.Kind), At: event.At.Round(0), Reason: event.Reason, Conflict: document.NewConflict(event.Conflict),
 		}
 		for watch := range r.watches {
 			select {
-			case watch <- document:
+			case watch <- doc:
 			default:
 				r.closeWatch(watch)
 			}

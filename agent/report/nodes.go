@@ -6,24 +6,24 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 // Nodes implements [api.Backend].
-func (r *Report) Nodes(_ context.Context, q api.Query) (api.Nodes, error) {
+func (r *Report) Nodes(_ context.Context, q document.Query) (document.Nodes, error) {
 	members := r.members()
-	document := api.Nodes{Node: r.Self.Name, Nodes: make([]api.Node, 0, len(members)), Cluster: r.clusterStatus()}
+	doc := document.Nodes{Node: r.Self.Name, Nodes: make([]document.Node, 0, len(members)), Cluster: r.clusterStatus()}
 	if !r.alone() {
 		members = append(members, r.Cluster.Status().Reporters...)
 	}
 	for _, m := range members {
 		if q.State == "" || q.State == string(m.State) {
-			document.Nodes = append(document.Nodes, api.NewNode(m))
+			doc.Nodes = append(doc.Nodes, document.NewNode(m))
 		}
 	}
-	return document, nil
+	return doc, nil
 }
 
 // members returns the agents that are or were in the cluster, always with this one, by node name.
@@ -41,11 +41,11 @@ func (r *Report) members() []cluster.Member {
 	return members
 }
 
-func (r *Report) clusterStatus() api.ClusterStatus {
+func (r *Report) clusterStatus() document.ClusterStatus {
 	if r.alone() {
-		return api.ClusterStatus{Alone: true}
+		return document.ClusterStatus{Alone: true}
 	}
-	return api.NewClusterStatus(r.Cluster.Status())
+	return document.NewClusterStatus(r.Cluster.Status())
 }
 
 func (r *Report) clusterStats(context.Context) (metrics.ClusterStats, error) {

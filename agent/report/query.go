@@ -4,13 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/agent/report/collect"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 const (
@@ -20,48 +19,48 @@ const (
 )
 
 // Bindings implements [api.Backend].
-func (r *Report) Bindings(ctx context.Context, q api.Query) (api.Bindings, error) {
+func (r *Report) Bindings(ctx context.Context, q document.Query) (document.Bindings, error) {
 	c, err := r.collect(ctx, q, cluster.QueryBindings)
 	if err != nil {
-		return api.Bindings{}, err
+		return document.Bindings{}, err
 	}
 	return c.Bindings(q), nil
 }
 
 // Conflicts implements [api.Backend].
-func (r *Report) Conflicts(ctx context.Context, q api.Query) (api.Conflicts, error) {
+func (r *Report) Conflicts(ctx context.Context, q document.Query) (document.Conflicts, error) {
 	c, err := r.collect(ctx, q, cluster.QueryConflicts)
 	if err != nil {
-		return api.Conflicts{}, err
+		return document.Conflicts{}, err
 	}
 	return c.Conflicts(q), nil
 }
 
 // Explain implements [api.Backend].
-func (r *Report) Explain(ctx context.Context, q api.Query) (api.Explanation, error) {
+func (r *Report) Explain(ctx context.Context, q document.Query) (document.Explanation, error) {
 	q.Cluster = q.Cluster && !r.alone()
 	c, err := r.collect(ctx, q, cluster.QueryStories)
 	if err != nil {
-		return api.Explanation{}, err
+		return document.Explanation{}, err
 	}
 	return c.Explanation(q), nil
 }
 
-// Evidence implements [api.Backend].
-func (r *Report) Evidence(ctx context.Context, q api.Query) (api.Evidence, error) {
+// Captures implements [api.Backend].
+func (r *Report) Captures(ctx context.Context, q document.Query) (document.Captures, error) {
 	q.Cluster = q.Cluster && !r.alone()
-	c, err := r.collect(ctx, q, cluster.QueryEvidence)
+	c, err := r.collect(ctx, q, cluster.QueryCaptures)
 	if err != nil {
-		return api.Evidence{}, err
+		return document.Captures{}, err
 	}
-	return c.Evidence(q), nil
+	return c.Captures(q), nil
 }
 
 // collect asks this agent and, if q says so, others.
-func (r *Report) collect(ctx context.Context, q api.Query, kind cluster.QueryKind) (*collect.Collection, error) {
-	c := &collect.Collection{Self: r.Self, Holders: make(map[detector.HolderID]detector.Holder)}
+func (r *Report) collect(ctx context.Context, q document.Query, kind cluster.QueryKind) (*collect.Collection, error) {
+	c := &collect.Collection{Self: r.Self}
 	local := q.Node == "" || q.Node == r.Self.Name
-	var own cluster.Document
+	var own document.Answer
 	var routes *routes
 	err := r.whenReady(ctx, func() {
 		c.Rules = collect.Rules(r.Table.Config())
@@ -69,24 +68,24 @@ func (r *Report) collect(ctx context.Context, q api.Query, kind cluster.QueryKin
 			routes = r.newRoutes()
 		}
 		if local {
-			own = r.localDocument(collect.Query(q, kind))
+			own = r.localAnswer(collect.Query(q, kind))
 		}
 		if local && kind == cluster.QueryStories {
-			r.addLocalDetails(c, q.IP)
+			c.Configured = r.configured(q.IP)
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
 	if routes != nil {
-		c.NextHop = routes.nextHop
+		c.Route = routes.of
 		routes.addMembers(r.members())
 	}
 	if local {
-		c.Add(cluster.Answer{Member: r.Self, Document: own})
+		c.Add(own)
 	}
 	if r.alone() && !local {
-		return nil, fmt.Errorf("%w as %q: this agent is alone, it knows %q only", api.ErrNoSuchNode, q.Node, r.Self.Name)
+		return nil, fmt.Errorf("%w as %q: this agent is alone, it knows %q only", document.ErrNoSuchNode, q.Node, r.Self.Name)
 	}
 	if r.alone() {
 		c.Alone(q)
@@ -95,80 +94,97 @@ func (r *Report) collect(ctx context.Context, q api.Query, kind cluster.QueryKin
 	return c, c.Ask(ctx, r.Cluster, r.members(), q, kind)
 }
 
-// document returns the reply to another node: this node's own holders, up to the limits.
-func (r *Report) document(q cluster.Query) cluster.Document {
-	d := r.localDocument(q)
-	if n := len(d.Bindings) - maxReplyBindings; n > 0 {
-		d.Bindings, d.Omitted = d.Bindings[:maxReplyBindings], d.Omitted+n
+// answer returns what this node says to another one, up to the limits.
+func (r *Report) answer(q cluster.Query) document.Answer {
+	a := r.localAnswer(q)
+	if n := len(a.Bindings) - maxReplyBindings; n > 0 {
+		a.Bindings, a.Omitted = a.Bindings[:maxReplyBindings], a.Omitted+n
 	}
-	if n := len(d.Conflicts) - maxReplyConflicts; n > 0 {
-		d.Conflicts, d.Omitted = d.Conflicts[:maxReplyConflicts], d.Omitted+n
+	if n := len(a.Conflicts) - maxReplyConflicts; n > 0 {
+		a.Conflicts, a.Omitted = a.Conflicts[:maxReplyConflicts], a.Omitted+n
 	}
-	return d
+	return a
 }
 
-// localDocument returns all that this agent knows about a query.
-func (r *Report) localDocument(q cluster.Query) cluster.Document {
-	var d cluster.Document
-	other := func(key detector.Key) bool {
-		return q.IP.IsValid() && key.IP != q.IP || q.Only.Prefix.IsValid() && !q.Only.Prefix.Contains(key.IP) ||
-			q.Only.Network != "" && q.Only.Network != key.Network
-	}
-	pods := api.Query{Namespace: q.Only.Namespace, Pod: q.Only.Pod}
-	anyPod := pods == api.Query{}
-	selected := func(b *detector.Binding) bool {
-		return anyPod || pods.SelectsBinding(api.Binding{Pod: api.NewPod(b.Holder.Pod)})
-	}
+// localAnswer returns all that this agent knows about a query.
+func (r *Report) localAnswer(q cluster.Query) (a document.Answer) {
+	only := queryOf(q)
 	switch q.Kind {
 	case cluster.QueryBindings:
 		node := r.Self.NodeID()
 		// The table also has the holders on other nodes that are in conflict with this node's.
-		d.Bindings = r.Detector.Bindings(func(b *detector.Binding) bool {
-			return b.Holder.ID.Node == node && !other(b.Key) && selected(b)
-		})
-	case cluster.QueryConflicts:
-		d.Conflicts = slices.DeleteFunc(r.Detector.Conflicts(q.All), func(c detector.Conflict) bool {
-			return other(c.Key) || !anyPod && !slices.ContainsFunc(c.Holders, func(b detector.Binding) bool { return selected(&b) })
-		})
-	case cluster.QueryStories:
-		if q.IP.IsValid() {
-			d.Stories, d.Books = r.Detector.Explain(q.IP), r.books(q.IP)
-		}
-	case cluster.QueryEvidence:
-		if r.Captured == nil {
-			d.Unchecked = []string{"no packets are captured (--evidence=off)"}
-			break
-		}
-		d.Captures, d.Omitted = r.Captured.Of(q.IP)
-		for n := range d.Captures {
-			h := &d.Captures[n].Holder
-			if i := r.Table.Interface(h.Interface); i != nil && i.Holder == h.ID {
-				*h = i.Describe(h.MAC) // it may have been named since
+		for _, b := range r.Detector.Bindings(func(b *detector.Binding) bool {
+			return b.Holder.ID.Node == node && only.SelectsKey(b.Key)
+		}) {
+			if doc := document.NewBinding(b); only.SelectsBinding(doc) {
+				a.Bindings = append(a.Bindings, doc)
 			}
 		}
+	case cluster.QueryConflicts:
+		for _, c := range r.Detector.Conflicts(q.All) {
+			if doc := document.NewConflict(c); only.SelectsConflict(doc) {
+				a.Conflicts = append(a.Conflicts, doc)
+			}
+		}
+	case cluster.QueryStories:
+		if q.IP.IsValid() {
+			a.Stories, a.Books = r.stories(q.IP), r.books(q.IP)
+		}
+	case cluster.QueryCaptures:
+		if r.Captured == nil {
+			a.Unchecked = []string{"no packets are captured (--capture=off)"}
+			break
+		}
+		a.Captures, a.Omitted = r.Captured.Of(q.IP, func(h detector.Holder) detector.Holder {
+			if i := r.Table.Interface(h.Interface); i != nil && i.Holder == h.ID {
+				return i.Describe(h.MAC) // it may have been named since
+			}
+			return h
+		})
 	case cluster.QueryFindings:
-		d = r.findings(q)
+		a = r.findings(q)
 	}
-	return d
+	return a
+}
+
+// queryOf is what another node asks for.
+func queryOf(q cluster.Query) document.Query {
+	return document.Query{IP: q.IP, Prefix: q.Only.Prefix, Namespace: q.Only.Namespace, Pod: q.Only.Pod, Network: q.Only.Network}
+}
+
+// stories returns what the detector knows of an address, with the present names of this node's holders.
+func (r *Report) stories(ip netip.Addr) (list []document.Story) {
+	names := make(map[detector.HolderID]detector.Holder)
+	for i := range r.Table.All() {
+		names[i.Holder] = detector.Holder{InterfaceName: i.Name, NetnsName: i.NetnsName(), Pod: i.Pod.Pod}
+	}
+	for _, s := range r.Detector.Explain(ip) {
+		for n := range s.Notes {
+			note := &s.Notes[n]
+			if h, there := names[note.Holder]; there && h.Pod != (detector.Pod{}) {
+				note.Pod, note.NetnsName, note.InterfaceName = h.Pod, h.NetnsName, h.InterfaceName
+			}
+		}
+		list = append(list, document.NewStory(r.Self, s))
+	}
+	return list
 }
 
 var devices = map[netns.Where]string{netns.OnPeer: "peer", netns.OnLoopback: "loopback", netns.Elsewhere: "elsewhere"}
 
-// addLocalDetails adds the names of this node's holders, and where the address is configured.
-func (r *Report) addLocalDetails(c *collect.Collection, ip netip.Addr) {
-	for i := range r.Table.All() {
-		c.Holders[i.Holder] = detector.Holder{InterfaceName: i.Name, NetnsName: i.NetnsName(), Pod: i.Pod.Pod}
-	}
+// configured returns where this node's pods have an address.
+func (r *Report) configured(ip netip.Addr) (list []document.Configured) {
 	for _, a := range r.Table.Lists(ip) {
-		c.Configured = append(c.Configured, api.Configured{
+		list = append(list, document.Configured{
 			Network:    a.Key.Network,
 			Interface:  a.Interface.Name,
 			Netns:      a.Interface.NetnsName(),
-			Pod:        api.NewPod(a.Interface.Pod.Pod),
+			Pod:        document.NewPod(a.Interface.Pod.Pod),
 			Device:     devices[a.Where],
 			Settled:    a.Valid,
 			Lost:       a.Lost,
 			Unanswered: r.Prober.Unanswered(a.Interface.Ref, a.Key.IP, a.VLAN),
 		})
 	}
+	return list
 }

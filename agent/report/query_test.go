@@ -11,21 +11,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/exchange"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/observe"
-	"github.com/dupip/dupip/agent/peer"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/agent/report/route"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 // query is what [Cluster.Query] does, with a list of answers.
-type query func(cluster.Query) (answers []cluster.Answer, silent []cluster.Member, err error)
+type query func(cluster.Query) (answers []document.Answer, silent []cluster.Member, err error)
 
 // fakeCluster is a [Cluster] whose members answer with query.
 type fakeCluster struct {
@@ -40,11 +40,18 @@ func (o *fakeCluster) Status() cluster.Status {
 	return cluster.Status{Address: "10.0.0.1:7951", Members: map[cluster.State]int{cluster.Alive: len(o.members)}}
 }
 
-func (o *fakeCluster) Query(_ context.Context, q cluster.Query, answer func(cluster.Answer)) ([]cluster.Member, error) {
+func (o *fakeCluster) Query(_ context.Context, q cluster.Query, answer func(cluster.Member, []byte) error) ([]cluster.Member, error) {
 	o.queries = append(o.queries, q)
 	answers, silent, err := o.query(q)
 	for _, a := range answers {
-		answer(a)
+		a.At = time.Now()
+		packed, err := a.Encode(1 << 20)
+		if err == nil {
+			err = answer(cluster.Member{Name: a.Node, Boot: a.BootID, State: cluster.Alive}, packed)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	return silent, err
 }
@@ -64,7 +71,7 @@ func newReport(t *testing.T, o *fakeCluster) *Report {
 	table.Update(links.Event{Kind: links.HostAddresses}, time.Now())
 	opts := Options{
 		Log: slog.New(slog.DiscardHandler), Self: self, Detector: d, Table: table,
-		Prober: probe.New(probe.Options{}), Peer: peer.New(peer.Options{Node: self.NodeID(), Detector: d}),
+		Prober: probe.New(probe.Options{}), Exchange: exchange.New(exchange.Options{Node: self.NodeID(), Detector: d}),
 		Books: audit.New(audit.Options{}),
 		Do: func(_ context.Context, f func()) error {
 			f()
@@ -96,7 +103,7 @@ func TestNodeOnlyInterfaces(t *testing.T) {
 }
 
 func holding(node, ip string, netns uint64) detector.Binding {
-	now := time.Now()
+	now := time.Now().Add(-time.Hour) // what others say is never later than now
 	return detector.Binding{
 		Key:       detector.Key{Network: config.DefaultNetwork, IP: netip.MustParseAddr(ip)},
 		Holder:    detector.Holder{ID: detector.HolderID{Node: cluster.NodeID(node, "b"), Netns: netns}, Interface: detector.Interface{Ifindex: uint32(netns)}},
@@ -114,7 +121,7 @@ func member(name string, state cluster.State) cluster.Member {
 	return cluster.Member{Name: name, Boot: "b", State: state}
 }
 
-func holdersOf(bindings []api.Binding) string {
+func holdersOf(bindings []document.Binding) string {
 	var parts []string
 	for _, b := range bindings {
 		parts = append(parts, fmt.Sprintf("%s@%s/%d", b.IP, b.Node, b.NetnsCookie))
@@ -124,65 +131,67 @@ func holdersOf(bindings []api.Binding) string {
 
 func TestQueryCluster(t *testing.T) {
 	result := func(silent ...cluster.Member) query {
-		return func(q cluster.Query) (answers []cluster.Answer, _ []cluster.Member, _ error) {
-			for _, name := range []string{"n1", "n2", "n3"} {
+		return func(q cluster.Query) (answers []document.Answer, _ []cluster.Member, _ error) {
+			for n, name := range []string{"n1", "n2", "n3"} {
+				b := holding(name, "10.0.0.9", 9)
+				b.FirstSeen = b.FirstSeen.Add(time.Duration(n) * time.Minute) // in this order
 				gone := slices.ContainsFunc(silent, func(m cluster.Member) bool { return m.Name == name })
 				if !gone && (q.Node == "" || q.Node == name) {
-					// n1 is this node: its own document wins.
-					answers = append(answers, cluster.Answer{Member: member(name, cluster.Alive), Document: cluster.Document{
-						Bindings: []detector.Binding{holding(name, "10.0.0.9", 9)},
+					// n1 is this node: its own answer wins.
+					answers = append(answers, document.Answer{Node: name, BootID: "b", Bindings: []document.Binding{
+						document.NewBinding(b),
 					}})
 				}
 			}
 			return answers, silent, nil
 		}
 	}
-	failing := func(cluster.Query) ([]cluster.Answer, []cluster.Member, error) {
+	failing := func(cluster.Query) ([]document.Answer, []cluster.Member, error) {
 		return nil, nil, errors.New("the query fails")
 	}
-	empty := func(cluster.Query) ([]cluster.Answer, []cluster.Member, error) { return nil, nil, nil }
+	empty := func(cluster.Query) ([]document.Answer, []cluster.Member, error) { return nil, nil, nil }
 	three := []cluster.Member{member("n3", cluster.Alive), member("n2", cluster.Alive)}
 	for _, test := range []struct {
 		name     string
 		others   *fakeCluster
-		query    api.Query
+		query    document.Query
 		want     string
 		coverage string
 		fails    string
 	}{
 		{name: "only this one", others: &fakeCluster{members: three}, want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 0"},
-		{name: "one address", query: api.Query{IP: netip.MustParseAddr("10.0.0.2")}, want: "10.0.0.2@n1/2", coverage: "asked 0"},
+		{name: "one address", query: document.Query{IP: netip.MustParseAddr("10.0.0.2")}, want: "10.0.0.2@n1/2", coverage: "asked 0"},
 		{
-			name: "all", others: &fakeCluster{members: three, query: result()}, query: api.Query{Cluster: true},
+			name: "all", others: &fakeCluster{members: three, query: result()}, query: document.Query{Cluster: true},
 			want: "10.0.0.1@n1/1 10.0.0.2@n1/2 10.0.0.9@n2/9 10.0.0.9@n3/9", coverage: "asked 3",
 		},
 		{
-			name: "one does not answer", others: &fakeCluster{members: three, query: result(member("n2", cluster.Alive))}, query: api.Query{Cluster: true},
+			name: "one does not answer", others: &fakeCluster{members: three, query: result(member("n2", cluster.Alive))}, query: document.Query{Cluster: true},
 			want: "10.0.0.1@n1/1 10.0.0.2@n1/2 10.0.0.9@n3/9", coverage: "asked 3 missing n2",
 		},
 		{
-			name: "the query fails", others: &fakeCluster{members: append(three, member("n4", cluster.Left)), query: failing}, query: api.Query{Cluster: true},
+			name: "the query fails", others: &fakeCluster{members: append(three, member("n4", cluster.Left)), query: failing}, query: document.Query{Cluster: true},
 			want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 3 missing n2,n3",
 		},
 		{
-			name: "some do not answer", others: &fakeCluster{members: append(three, member("n4", cluster.Dead)), query: empty}, query: api.Query{Cluster: true},
+			name: "some do not answer", others: &fakeCluster{members: append(three, member("n4", cluster.Dead)), query: empty}, query: document.Query{Cluster: true},
 			want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 3 missing n2,n3",
 		},
 		{
-			name: "another node", others: &fakeCluster{members: three, query: result()}, query: api.Query{Node: "n2"},
+			name: "another node", others: &fakeCluster{members: three, query: result()}, query: document.Query{Node: "n2"},
 			want: "10.0.0.9@n2/9", coverage: "asked 1",
 		},
 		{
-			name: "this node by its name", others: &fakeCluster{members: three, query: failing}, query: api.Query{Node: "n1"},
+			name: "this node by its name", others: &fakeCluster{members: three, query: failing}, query: document.Query{Node: "n1"},
 			want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 1",
 		},
 		{
-			name: "a node that is gone", others: &fakeCluster{members: []cluster.Member{member("n5", cluster.Dead)}, query: empty}, query: api.Query{Node: "n5"},
+			name: "a node that is gone", others: &fakeCluster{members: []cluster.Member{member("n5", cluster.Dead)}, query: empty}, query: document.Query{Node: "n5"},
 			coverage: "asked 1 missing n5",
 		},
-		{name: "a node that never was", others: &fakeCluster{members: three}, query: api.Query{Node: "n9"}, fails: "dupip nodes"},
-		{name: "alone", query: api.Query{Cluster: true}, want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 1 alone"},
-		{name: "alone, another node", query: api.Query{Node: "n2"}, fails: "alone"},
+		{name: "a node that never was", others: &fakeCluster{members: three}, query: document.Query{Node: "n9"}, fails: "dupip nodes"},
+		{name: "alone", query: document.Query{Cluster: true}, want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 1 alone"},
+		{name: "alone, another node", query: document.Query{Node: "n2"}, fails: "alone"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := newReport(t, test.others)
@@ -190,7 +199,7 @@ func TestQueryCluster(t *testing.T) {
 			r.observe(holding("n1", "10.0.0.2", 2))
 			got, err := r.Bindings(t.Context(), test.query)
 			if test.fails != "" {
-				if !errors.Is(err, api.ErrNoSuchNode) || !strings.Contains(err.Error(), test.fails) {
+				if !errors.Is(err, document.ErrNoSuchNode) || !strings.Contains(err.Error(), test.fails) {
 					t.Errorf("error %v, want one with %q", err, test.fails)
 				}
 				return
@@ -220,11 +229,11 @@ func TestRemoteHoldersAreNoBindings(t *testing.T) {
 	far := holding("n2", "10.0.0.1", 2)
 	far.Holder.Pod = detector.Pod{Namespace: "shop", Name: "web-1"}
 	r.observe(far)
-	bindings, err := r.Bindings(t.Context(), api.Query{})
+	bindings, err := r.Bindings(t.Context(), document.Query{})
 	if err != nil || holdersOf(bindings.Bindings) != "10.0.0.1@n1/1" {
 		t.Errorf("bindings %s, %v", holdersOf(bindings.Bindings), err)
 	}
-	conflicts, err := r.Conflicts(t.Context(), api.Query{})
+	conflicts, err := r.Conflicts(t.Context(), document.Query{})
 	if err != nil || len(conflicts.Conflicts) != 1 || holdersOf(conflicts.Conflicts[0].Holders) != "10.0.0.1@n1/1 10.0.0.1@n2/2" {
 		t.Errorf("conflicts %+v, %v", conflicts, err)
 	}
@@ -232,12 +241,12 @@ func TestRemoteHoldersAreNoBindings(t *testing.T) {
 		if gone {
 			r.Detector.Withdraw(far.Key, far.Holder.ID, "its node: it has gone", time.Now())
 		}
-		story, err := r.Explain(t.Context(), api.Query{IP: netip.MustParseAddr("10.0.0.1"), Cluster: true})
+		story, err := r.Explain(t.Context(), document.Query{IP: netip.MustParseAddr("10.0.0.1"), Cluster: true})
 		if err != nil || story.Alone || len(story.Stories) != 1 || len(story.Stories[0].Bindings) != map[bool]int{false: 2, true: 1}[gone] {
 			t.Fatalf("story %+v, %v", story, err)
 		}
-		named := slices.ContainsFunc(story.Stories[0].Notes, func(n api.Note) bool {
-			return n.Node == "n1" && n.HolderNode == "n2" && n.Pod != nil && n.Pod.Name == "web-1"
+		named := slices.ContainsFunc(story.Stories[0].Notes, func(n document.Note) bool {
+			return n.Node == "n1" && n.Holder != nil && n.Holder.Node == "n2" && n.Holder.Pod != nil && n.Holder.Pod.Name == "web-1"
 		})
 		if !named {
 			t.Errorf("gone %t: no note names the pod on the other node: %+v", gone, story.Stories[0].Notes)
@@ -253,19 +262,18 @@ func TestConflictsOfTheCluster(t *testing.T) {
 	}
 	o := &fakeCluster{
 		members: []cluster.Member{member("n2", cluster.Alive)},
-		query: func(cluster.Query) ([]cluster.Answer, []cluster.Member, error) {
-			d := cluster.Document{Conflicts: []detector.Conflict{confirmed}, Omitted: 4}
-			return []cluster.Answer{{Member: member("n2", cluster.Alive), Document: d}}, nil, nil
+		query: func(cluster.Query) ([]document.Answer, []cluster.Member, error) {
+			return []document.Answer{{Node: "n2", BootID: "b", Conflicts: []document.Conflict{document.NewConflict(confirmed)}, Omitted: 4}}, nil, nil
 		},
 	}
 	r := newReport(t, o)
 	r.observe(here)
 	r.observe(there)
-	got, err := r.Conflicts(t.Context(), api.Query{Cluster: true, All: true})
+	got, err := r.Conflicts(t.Context(), document.Query{Cluster: true, All: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Conflicts) != 1 || got.Conflicts[0].State != "confirmed" || got.Conflicts[0].Scope != "cross-node" || got.Omitted != 4 || !got.Partial {
+	if len(got.Conflicts) != 1 || got.Conflicts[0].State != detector.Confirmed || got.Conflicts[0].Scope != detector.CrossNode || got.Omitted != 4 || !got.Partial {
 		t.Errorf("got %+v", got)
 	}
 	if len(got.Pairs) != 1 || got.Pairs[0].Addresses != 1 || !slices.Equal(got.Pairs[0].Nodes, []string{"n1", "n2"}) {
@@ -274,13 +282,13 @@ func TestConflictsOfTheCluster(t *testing.T) {
 	if want := (cluster.Query{Kind: cluster.QueryConflicts, All: true}); len(o.queries) != 1 || o.queries[0] != want {
 		t.Errorf("queries %+v, want %+v", o.queries, want)
 	}
-	if got, err := r.Conflicts(t.Context(), api.Query{}); err != nil || len(got.Pairs) != 0 || got.Conflicts[0].State != "suspected" {
+	if got, err := r.Conflicts(t.Context(), document.Query{}); err != nil || len(got.Pairs) != 0 || got.Conflicts[0].State != detector.Suspected {
 		t.Errorf("this node alone: %+v, %v", got, err)
 	}
 }
 
 // A reply has only this node's own holders, and is limited.
-func TestDocument(t *testing.T) {
+func TestAnswer(t *testing.T) {
 	r := newReport(t, nil)
 	r.observe(holding("n1", "10.0.0.1", 1))
 	r.observe(holding("n2", "10.0.0.1", 2))
@@ -288,39 +296,39 @@ func TestDocument(t *testing.T) {
 		r.observe(holding("n1", netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}).String(), 3+uint64(n%100)))
 	}
 	ip := netip.MustParseAddr("10.0.0.1")
-	all := r.document(cluster.Query{Kind: cluster.QueryBindings})
+	all := r.answer(cluster.Query{Kind: cluster.QueryBindings})
 	if len(all.Bindings) != maxReplyBindings || all.Omitted != 1 || len(all.Conflicts)+len(all.Stories) != 0 {
 		t.Errorf("%d bindings, %d omitted", len(all.Bindings), all.Omitted)
 	}
-	one := r.document(cluster.Query{Kind: cluster.QueryBindings, IP: ip})
-	if len(one.Bindings) != 1 || one.Bindings[0].Holder.ID.Node != "n1/b" {
+	one := r.answer(cluster.Query{Kind: cluster.QueryBindings, IP: ip})
+	if len(one.Bindings) != 1 || one.Bindings[0].NodeID() != "n1/b" {
 		t.Errorf("bindings of one address: %+v", one.Bindings)
 	}
-	conflicts := r.document(cluster.Query{Kind: cluster.QueryConflicts, IP: ip})
+	conflicts := r.answer(cluster.Query{Kind: cluster.QueryConflicts, IP: ip})
 	if len(conflicts.Conflicts) != 1 || len(conflicts.Conflicts[0].Holders) != 2 {
 		t.Errorf("conflicts: %+v", conflicts.Conflicts)
 	}
-	if d := r.document(cluster.Query{Kind: cluster.QueryConflicts, IP: ip.Next()}); len(d.Conflicts) != 0 {
+	if d := r.answer(cluster.Query{Kind: cluster.QueryConflicts, IP: ip.Next()}); len(d.Conflicts) != 0 {
 		t.Errorf("conflicts of another address: %+v", d.Conflicts)
 	}
-	if d := r.document(cluster.Query{Kind: cluster.QueryStories, IP: ip}); len(d.Stories) != 1 {
+	if d := r.answer(cluster.Query{Kind: cluster.QueryStories, IP: ip}); len(d.Stories) != 1 {
 		t.Errorf("stories: %+v", d.Stories)
 	}
 	for _, nonsense := range []cluster.Query{{}, {Kind: 99}, {Kind: cluster.QueryStories}} {
-		if d := r.document(nonsense); len(d.Bindings)+len(d.Conflicts)+len(d.Stories) != 0 {
+		if d := r.answer(nonsense); len(d.Bindings)+len(d.Conflicts)+len(d.Stories) != 0 {
 			t.Errorf("%+v is answered: %+v", nonsense, d)
 		}
 	}
 }
 
 func TestNodes(t *testing.T) {
-	alone, err := newReport(t, nil).Nodes(t.Context(), api.Query{})
+	alone, err := newReport(t, nil).Nodes(t.Context(), document.Query{})
 	if err != nil || !alone.Cluster.Alone || len(alone.Nodes) != 1 || !alone.Nodes[0].Self || alone.Nodes[0].Name != "n1" {
 		t.Errorf("alone: %+v, %v", alone, err)
 	}
 	o := &fakeCluster{members: []cluster.Member{member("n3", cluster.Dead), {Name: "n0", Boot: "x", State: cluster.Alive, Namesake: true}}}
 	r := newReport(t, o)
-	got, err := r.Nodes(t.Context(), api.Query{})
+	got, err := r.Nodes(t.Context(), document.Query{})
 	var names []string
 	for _, n := range got.Nodes {
 		names = append(names, n.Name+" "+n.State)
@@ -335,7 +343,7 @@ func TestNodes(t *testing.T) {
 }
 
 // Another node gets what it asks for, before any limit.
-func TestDocumentOfSome(t *testing.T) {
+func TestAnswerOfSome(t *testing.T) {
 	r := newReport(t, nil)
 	for n, name := range []string{"web-0", "web-1"} {
 		b := holding("n1", fmt.Sprint("10.0.", n, ".1"), uint64(n+1))
@@ -352,7 +360,7 @@ func TestDocumentOfSome(t *testing.T) {
 		{Network: network}:   2,
 		{Network: "storage"}: 0,
 	} {
-		d := r.document(cluster.Query{Kind: cluster.QueryBindings, Only: only})
+		d := r.answer(cluster.Query{Kind: cluster.QueryBindings, Only: only})
 		if len(d.Bindings) != want {
 			t.Errorf("%+v: %d bindings, want %d", only, len(d.Bindings), want)
 		}

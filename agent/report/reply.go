@@ -2,16 +2,16 @@ package report
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
+	"time"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 // Reply answers the query of another node. Call it in the goroutine that owns the parts. Another
-// goroutine looks up the routes or makes the status, for few queries at a time; further ones are answered
+// goroutine encodes the answer, and looks up the routes or makes the status, for few queries at a time; further ones are answered
 // without. There is no reply before the agent is ready: an empty one would be misleading.
 func (r *Report) Reply(q cluster.Query) {
 	if !r.Table.Ready() {
@@ -21,48 +21,65 @@ func (r *Report) Reply(q cluster.Query) {
 		r.replyStatus(q)
 		return
 	}
-	document := r.document(q)
-	conflicts := slices.Clone(document.Conflicts)
-	for _, s := range document.Stories {
+	answer := r.answer(q)
+	var confirmed []*document.Conflict
+	for i := range answer.Conflicts {
+		confirmed = append(confirmed, &answer.Conflicts[i])
+	}
+	for _, s := range answer.Stories {
 		if s.Conflict != nil {
-			conflicts = append(conflicts, *s.Conflict)
+			confirmed = append(confirmed, s.Conflict)
 		}
 	}
-	conflicts = slices.DeleteFunc(conflicts, func(c detector.Conflict) bool { return c.State != detector.Confirmed })
-	if len(conflicts) > 0 {
-		members := r.Cluster.Members()
-		document.Away = awayOf(members, conflicts)
-		select {
-		case r.routing <- struct{}{}:
-			routes := r.newRoutes()
-			go func() {
-				defer func() { <-r.routing }()
-				routes.addMembers(members)
-				for _, c := range conflicts {
-					if hop, ok := routes.nextHop(c); ok {
-						document.NextHops = append(document.NextHops, hop)
-					}
-				}
-				q.Answer <- document
-			}()
-			return
-		default:
-		}
+	confirmed = slices.DeleteFunc(confirmed, func(c *document.Conflict) bool { return c.State != detector.Confirmed })
+	send := func() { r.send(q, answer) }
+	if len(confirmed) == 0 {
+		go send()
+		return
 	}
-	q.Answer <- document
+	members := r.Cluster.Members()
+	answer.Absences = absences(members, confirmed)
+	select {
+	case r.routing <- struct{}{}:
+	default:
+		go send()
+		return
+	}
+	routes := r.newRoutes()
+	go func() {
+		routes.addMembers(members)
+		for _, c := range confirmed {
+			if route, ok := routes.of(*c); ok {
+				c.Routes = []document.Route{route}
+			}
+		}
+		<-r.routing
+		send()
+	}()
 }
 
-// awayOf returns when the nodes of holders were cut off, as this node saw it.
-func awayOf(members []cluster.Member, conflicts []detector.Conflict) (list []cluster.Away) {
+// send encodes an answer and hands it over.
+func (r *Report) send(q cluster.Query, a document.Answer) {
+	a.At = time.Now().Round(0)
+	packed, err := a.Encode(q.Limit)
+	if err != nil {
+		r.Log.Warn("an answer for another node cannot be encoded", "error", err)
+		return // the other node says that this one does not answer
+	}
+	q.Answer <- packed
+}
+
+// absences returns when the nodes of holders were cut off, as this node saw it.
+func absences(members []cluster.Member, conflicts []*document.Conflict) (list []document.Absence) {
 	nodes := make(map[string]bool)
 	for _, c := range conflicts {
 		for _, b := range c.Holders {
-			nodes[b.Holder.ID.Node] = true
+			nodes[b.NodeID()] = true
 		}
 	}
 	for _, m := range members {
 		if nodes[m.NodeID()] && m.Live() && !m.AwayFrom.IsZero() {
-			list = append(list, cluster.Away{Node: m.NodeID(), From: m.AwayFrom, Until: m.AwayUntil})
+			list = append(list, document.Absence{Node: m.Name, BootID: m.Boot, From: m.AwayFrom.Round(0), Until: m.AwayUntil.Round(0)})
 		}
 	}
 	return list
@@ -77,13 +94,9 @@ func (r *Report) replyStatus(q cluster.Query) {
 	}
 	go func() {
 		defer func() { <-r.stating }()
-		status, err := r.Status(context.Background(), api.Query{})
-		if err != nil {
-			return // the agent is stopping
-		}
-		document, err := json.Marshal(status)
-		if err == nil {
-			q.Answer <- cluster.Document{Status: document}
+		status, err := r.Status(context.Background(), document.Query{})
+		if err == nil { // else the agent is stopping
+			r.send(q, document.Answer{Status: &status})
 		}
 	}()
 }

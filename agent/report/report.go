@@ -14,25 +14,26 @@ import (
 	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/capture"
 	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/exchange"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/observe"
-	"github.com/dupip/dupip/agent/peer"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/probe"
+	"github.com/dupip/dupip/agent/report/collect"
 	"github.com/dupip/dupip/agent/report/route"
 	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 // Cluster gives access to the agents of other nodes. Its methods are safe for concurrent use and,
 // except Query, do not block.
 type Cluster interface {
-	// Query queries the other members and calls answer for each document as it comes, one at a time. It
-	// returns those that had not answered when ctx ended; it fails only if it cannot query anybody.
-	Query(ctx context.Context, q cluster.Query, answer func(cluster.Answer)) (silent []cluster.Member, err error)
-	// ReportConflict and ReportSummary inform the members with the role reporter.
-	ReportConflict(c detector.Conflict)
+	collect.Cluster
+	// ReportConflict and ReportSummary inform the members with the role reporter. encode returns the conflict as it is sent at a time,
+	// in at most that many bytes.
+	ReportConflict(key detector.Key, open bool, encode func(at time.Time, most int) ([]byte, error))
 	ReportSummary(s cluster.Summary)
 	// Members are the agents that are or were in the cluster, by node name.
 	Members() []cluster.Member
@@ -55,7 +56,7 @@ type Options struct {
 	Detector *detector.Detector
 	Table    *observe.Table
 	Prober   *probe.Prober
-	Peer     *peer.Peer
+	Exchange *exchange.Exchange
 	Captured *capture.Set
 
 	// These are safe for concurrent use. Cluster is nil for an agent alone.
@@ -71,7 +72,7 @@ type Options struct {
 // methods that say otherwise.
 type Report struct {
 	Options
-	watches map[chan api.ConflictEvent]bool
+	watches map[chan document.ConflictEvent]bool
 	events  *eventLog
 	// One slot for each query of another node that looks up routes, or that is for the status.
 	routing, stating chan struct{}
@@ -92,7 +93,7 @@ func New(opts Options) *Report {
 	}
 	return &Report{
 		Options: opts,
-		watches: make(map[chan api.ConflictEvent]bool),
+		watches: make(map[chan document.ConflictEvent]bool),
 		events:  newEventLog(opts.Log, after),
 		routing: make(chan struct{}, maxRoutedQueries), stating: make(chan struct{}, maxRoutedQueries),
 		lookup: func() func(netip.Addr) (route.Route, error) { return new(route.Lookup).To },

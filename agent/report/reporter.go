@@ -7,6 +7,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 const (
@@ -63,7 +64,9 @@ func (r *Report) summary() cluster.Summary {
 
 // reportConflict sends a conflict that was confirmed, has changed or is resolved to the reporters, unless it is a drill.
 func (r *Report) reportConflict(e detector.Event) {
-	if !r.alone() && e.Conflict.State != detector.Suspected && !e.Conflict.IsDrill() {
-		r.Cluster.ReportConflict(e.Conflict)
+	if c := e.Conflict; !r.alone() && c.State != detector.Suspected && !c.IsDrill() {
+		r.Cluster.ReportConflict(c.Key, c.State == detector.Confirmed, func(at time.Time, most int) ([]byte, error) {
+			return document.EncodeReport(c, at, most)
+		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/dupip/dupip/agent/report/route"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 // routes says where the kernel sends packets to an address. It is a snapshot of what the agent
@@ -61,90 +62,90 @@ func (s *routes) addMembers(members []cluster.Member) {
 	}
 }
 
-// nextHop returns where this node sends packets to the address of a confirmed conflict now. It
+// of returns where this node sends packets to the address of a confirmed conflict now. It
 // reports false if that is unknown, or after too many lookups.
-func (s *routes) nextHop(c detector.Conflict) (cluster.NextHop, bool) {
-	if c.State != detector.Confirmed || !s.networks[c.Key.Network] || s.remaining == 0 {
-		return cluster.NextHop{}, false
+func (s *routes) of(c document.Conflict) (document.Route, bool) {
+	if c.State != detector.Confirmed || !s.networks[c.Network] || s.remaining == 0 {
+		return document.Route{}, false
 	}
 	s.remaining--
-	r, err := s.lookup(c.Key.IP)
+	found, err := s.lookup(c.IP)
 	if err != nil {
-		return cluster.NextHop{}, false // a device was removed during the lookup
+		return document.Route{}, false // a device was removed during the lookup
 	}
-	hop := cluster.NextHop{Key: c.Key, Device: r.Device.Name, Gateway: r.Gateway}
-	switch r.Kind {
+	r := document.Route{Node: cluster.NodeName(s.self), BootID: cluster.BootID(s.self), Device: found.Device.Name, Gateway: found.Gateway}
+	switch found.Kind {
 	case route.Nowhere:
-		hop.Kind = cluster.NextHopNone
+		r.To = document.ToNowhere
 	case route.Self:
-		hop.Kind = cluster.NextHopSelf
-		setHolder(&hop, c, s.host)
+		r.To = document.ToSelf
+		setHolder(&r, c, s.host)
 	default:
-		s.resolve(&hop, c, r)
+		s.resolve(&r, c, found)
 	}
-	return hop, true
+	return r, true
 }
 
 // resolve finds what is behind the device of a route.
-func (s *routes) resolve(hop *cluster.NextHop, c detector.Conflict, r route.Route) {
-	ip := c.Key.IP
-	if r.Gateway.IsValid() {
-		ip = r.Gateway
+func (s *routes) resolve(r *document.Route, c document.Conflict, found route.Route) {
+	ip := c.IP
+	if found.Gateway.IsValid() {
+		ip = found.Gateway
 	}
-	switch holder, pod := s.holders[r.Device.Index]; {
+	switch holder, pod := s.holders[found.Device.Index]; {
 	case pod:
-		hop.Kind = cluster.NextHopDevice
-		setHolder(hop, c, holder)
+		r.To = document.ToDevice
+		setHolder(r, c, holder)
 	case s.nodes[ip] != "":
-		hop.Kind, hop.Node = cluster.NextHopNode, s.nodes[ip]
-	case r.MAC != nil:
-		s.resolveMAC(hop, c, r)
-	case r.Bridged && !r.Gateway.IsValid():
-		hop.Kind = cluster.NextHopUnknown
+		r.To, r.ToNode, r.ToBootID = document.ToNode, cluster.NodeName(s.nodes[ip]), cluster.BootID(s.nodes[ip])
+	case found.MAC != nil:
+		s.resolveMAC(r, c, found)
+	case found.Bridged && !found.Gateway.IsValid():
+		r.To = document.ToUnknown
 	default:
-		hop.Kind = s.kindOf(r.Device)
+		r.To = s.kindOf(found.Device)
 	}
 }
 
 // resolveMAC finds the holder behind the bridge port of a MAC or, if that is no pod's, the only
 // holder with the MAC.
-func (s *routes) resolveMAC(hop *cluster.NextHop, c detector.Conflict, r route.Route) {
-	if holder, pod := s.holders[r.Port.Index]; pod && r.Port.Index != 0 {
-		hop.Kind = cluster.NextHopDevice
-		setHolder(hop, c, holder)
+func (s *routes) resolveMAC(r *document.Route, c document.Conflict, found route.Route) {
+	if holder, pod := s.holders[found.Port.Index]; pod && found.Port.Index != 0 {
+		r.To = document.ToDevice
+		setHolder(r, c, holder)
 		return
 	}
 	// Any other port, or none, leads to no holder of this node.
-	away := !r.Bridged || r.Port.Index != 0
-	var found []detector.HolderID
-	for _, b := range c.Holders {
-		if slices.Equal(b.Holder.MAC[:], r.MAC) && (!away || b.Holder.ID.Node != s.self) {
-			found = append(found, b.Holder.ID)
+	away := !found.Bridged || found.Port.Index != 0
+	var with []int
+	for n, b := range c.Holders {
+		if slices.Equal(b.MAC[:], found.MAC) && (!away || b.NodeID() != s.self) {
+			with = append(with, n)
 		}
 	}
 	switch {
-	case len(found) == 1:
-		hop.Kind, hop.Holder = cluster.NextHopHolder, found[0]
-	case len(found) > 1 && !away:
-		hop.Kind = cluster.NextHopUnknown // the bridge floods it to all of them
-	case r.Port.Index != 0:
-		hop.Kind, hop.Device = s.kindOf(r.Port), r.Port.Name
+	case len(with) == 1:
+		r.To, r.Holder = document.ToHolder, &with[0]
+	case len(with) > 1 && !away:
+		r.To = document.ToUnknown // the bridge floods it to all of them
+	case found.Port.Index != 0:
+		r.To, r.Device = s.kindOf(found.Port), found.Port.Name
 	default:
-		hop.Kind = s.kindOf(r.Device)
+		r.To = s.kindOf(found.Device)
 	}
 }
 
-// setHolder sets the holder of a next hop, if it is in the conflict.
-func setHolder(hop *cluster.NextHop, c detector.Conflict, id detector.HolderID) {
-	if slices.ContainsFunc(c.Holders, func(b detector.Binding) bool { return b.Holder.ID == id }) {
-		hop.Kind, hop.Holder = cluster.NextHopHolder, id
+// setHolder sets the holder of a route, if it is in the conflict.
+func setHolder(r *document.Route, c document.Conflict, id detector.HolderID) {
+	if n := slices.IndexFunc(c.Holders, func(b document.Binding) bool { return b.ID() == id }); n >= 0 {
+		r.To, r.Holder = document.ToHolder, &n
 	}
 }
 
 // kindOf returns what is behind a device that leads to no pod of this node.
-func (s *routes) kindOf(d route.Device) cluster.NextHopKind {
+func (s *routes) kindOf(d route.Device) string {
 	if d.Leaves || s.uplinks[d.Index] {
-		return cluster.NextHopAway
+		return document.ToAway
 	}
-	return cluster.NextHopDevice
+	return document.ToDevice
 }

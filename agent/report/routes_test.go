@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
@@ -21,6 +20,7 @@ import (
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 // with gives a holder a MAC.
@@ -36,7 +36,7 @@ func confirmed(holders ...detector.Binding) detector.Conflict {
 	}
 }
 
-func TestNextHops(t *testing.T) {
+func TestRoutes(t *testing.T) {
 	// Both of this node have one MAC, and so has one of another.
 	one, two := with(holding("n1", "10.0.0.1", 1), 1), with(holding("n1", "10.0.0.1", 2), 1)
 	single := with(holding("n1", "10.0.0.1", 3), 3)
@@ -116,22 +116,23 @@ func TestNextHops(t *testing.T) {
 			{Name: "n9", Boot: "b", State: cluster.Dead, Address: "192.0.2.9:7951"},
 			{Name: "n8", Boot: "b", State: cluster.Alive, Address: "nonsense"},
 		})
-		l, ok := w.nextHop(confirmed(test.holders...))
-		got := l.Kind.String()
-		switch l.Kind {
-		case cluster.NextHopHolder:
-			got += fmt.Sprintf(" %s/%d", cluster.NodeName(l.Holder.Node), l.Holder.Netns)
-		case cluster.NextHopNode:
-			got += " " + l.Node
+		c := document.NewConflict(confirmed(test.holders...))
+		r, ok := w.of(c)
+		got := r.To
+		switch r.To {
+		case document.ToHolder:
+			got += fmt.Sprintf(" %s/%d", c.Holders[*r.Holder].Node, c.Holders[*r.Holder].NetnsCookie)
+		case document.ToNode:
+			got += " " + r.ToNodeID()
 		}
-		got += " " + l.Device
-		if l.Gateway.IsValid() {
-			got += " via " + l.Gateway.String()
+		got += " " + r.Device
+		if r.Gateway.IsValid() {
+			got += " via " + r.Gateway.String()
 		}
-		if !ok || got != test.want || l.Key != one.Key {
+		if !ok || got != test.want || r.NodeID() != "n1/b" {
 			t.Errorf("%s: %s, %t; want %s", test.name, got, ok, test.want)
 		}
-		if _, ok := w.nextHop(confirmed(test.holders...)); ok {
+		if _, ok := w.of(c); ok {
 			t.Errorf("%s: one lookup too many", test.name)
 		}
 	}
@@ -164,16 +165,16 @@ func TestRoutesNotLookedUp(t *testing.T) {
 		lookups++
 		return route.Route{}, errors.New("removed")
 	}
-	found := confirmed(holding("n", "10.0.0.1", 11), holding("n", "10.0.0.1", 12))
-	if _, ok := w.nextHop(found); ok || lookups != 1 {
+	found := document.NewConflict(confirmed(holding("n", "10.0.0.1", 11), holding("n", "10.0.0.1", 12)))
+	if _, ok := w.of(found); ok || lookups != 1 {
 		t.Errorf("%d lookups, %t for a removed device", lookups, ok)
 	}
 	suspected, tagged := found, found
-	suspected.State, tagged.Key.Network = detector.Suspected, "default.100"
-	if _, ok := w.nextHop(suspected); ok || lookups != 1 {
+	suspected.State, tagged.Network = detector.Suspected, "default.100"
+	if _, ok := w.of(suspected); ok || lookups != 1 {
 		t.Error("the route of a suspicion was looked up")
 	}
-	if _, ok := w.nextHop(tagged); ok || lookups != 1 {
+	if _, ok := w.of(tagged); ok || lookups != 1 {
 		t.Error("the route of a VLAN was looked up")
 	}
 }
@@ -196,40 +197,33 @@ func TestRoutesAndAdviceOfTheCluster(t *testing.T) {
 	there.FirstSeen = here.FirstSeen.Add(time.Minute)
 	there.Holder.Pod = detector.Pod{Namespace: "shop", Name: "web-1"}
 	c := confirmed(here, there)
-	newHop := func(kind cluster.NextHopKind, change func(*cluster.NextHop)) cluster.NextHop {
-		l := cluster.NextHop{Key: c.Key, Kind: kind}
-		if change != nil {
-			change(&l)
-		}
-		return l
-	}
-	own := newHop(cluster.NextHopHolder, func(l *cluster.NextHop) { l.Holder, l.Device = there.Holder.ID, "veth2" })
-	unknownHolder := newHop(cluster.NextHopHolder, func(l *cluster.NextHop) { l.Holder, l.Device = detector.HolderID{Node: "n7/b", Netns: 7}, "cni0" })
-	other := newHop(cluster.NextHopSelf, func(l *cluster.NextHop) { l.Key.IP = l.Key.IP.Next() })
+	own := document.Route{To: document.ToHolder, Holder: new(1), Device: "veth2"}
+	unknownHolder := document.Route{To: document.ToDevice, Device: "cni0"}
 	for _, test := range []struct {
-		name string
-		from string
-		hops []cluster.NextHop
-		want string
+		name   string
+		from   string
+		routes []document.Route
+		want   string
 	}{
-		{"its own route", "n2", []cluster.NextHop{own}, `[{"node":"n1","to":"nowhere"},{"node":"n2","to":"holder","holder":1,"device":"veth2"}]`},
-		{"two routes", "n2", []cluster.NextHop{own, unknownHolder}, `[{"node":"n1","to":"nowhere"},{"node":"n2","to":"holder","holder":1,"device":"veth2"}]`},
-		{"to an unknown holder", "n2", []cluster.NextHop{unknownHolder}, `[{"node":"n1","to":"nowhere"},{"node":"n2","to":"device","device":"cni0"}]`},
-		{"of another address", "n2", []cluster.NextHop{other}, `[{"node":"n1","to":"nowhere"}]`},
-		{"of a node that has no holder", "n3", []cluster.NextHop{own}, `[{"node":"n1","to":"nowhere"}]`},
+		{"its own route", "n2", []document.Route{own}, `[{"node":"n1","boot":"b","to":"nowhere"},{"node":"n2","boot":"b","to":"holder","holder":1,"device":"veth2"}]`},
+		{"two routes", "n2", []document.Route{own, unknownHolder}, `[{"node":"n1","boot":"b","to":"nowhere"},{"node":"n2","boot":"b","to":"holder","holder":1,"device":"veth2"}]`},
+		{"to an unknown holder", "n2", []document.Route{unknownHolder}, `[{"node":"n1","boot":"b","to":"nowhere"},{"node":"n2","boot":"b","to":"device","device":"cni0"}]`},
+		{"of a node that has no holder", "n3", []document.Route{own}, `[{"node":"n1","boot":"b","to":"nowhere"}]`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := &fakeCluster{
 				members: []cluster.Member{member("n2", cluster.Alive), member("n3", cluster.Alive)},
-				query: func(cluster.Query) ([]cluster.Answer, []cluster.Member, error) {
-					return []cluster.Answer{
-						{Member: member("n2", cluster.Alive), Document: cluster.Document{Conflicts: []detector.Conflict{c}}},
-						{Member: member(test.from, cluster.Alive), Document: cluster.Document{Conflicts: []detector.Conflict{c}, NextHops: test.hops}},
+				query: func(cluster.Query) ([]document.Answer, []cluster.Member, error) {
+					routed := document.NewConflict(c)
+					routed.Routes = test.routes
+					return []document.Answer{
+						{Node: "n2", BootID: "b", Conflicts: []document.Conflict{document.NewConflict(c)}},
+						{Node: test.from, BootID: "b", Conflicts: []document.Conflict{routed}},
 					}[map[string]int{"n2": 1, "n3": 0}[test.from]:], nil, nil
 				},
 			}
 			a := newReport(t, o)
-			got, err := a.Conflicts(t.Context(), api.Query{Cluster: true})
+			got, err := a.Conflicts(t.Context(), document.Query{Cluster: true})
 			if err != nil || len(got.Conflicts) != 1 {
 				t.Fatalf("got %+v, %v", got, err)
 			}
@@ -256,22 +250,22 @@ func TestNamesakes(t *testing.T) {
 	member := cluster.Member{Name: "n1", Boot: "boot-of-the-other", State: cluster.Alive, Address: "192.0.2.2:7951"}
 	o := &fakeCluster{
 		members: []cluster.Member{member},
-		query: func(cluster.Query) ([]cluster.Answer, []cluster.Member, error) {
-			d := cluster.Document{
-				Conflicts: []detector.Conflict{c},
-				NextHops:  []cluster.NextHop{{Key: c.Key, Kind: cluster.NextHopNode, Node: "n1/b", Device: "eth0"}},
-				Stories:   []detector.Story{{Key: c.Key, Conflict: &c, Bindings: c.Holders, Notes: []detector.Note{{Kind: detector.NoteSeen, Holder: here.Holder.ID}}}},
-			}
-			return []cluster.Answer{{Member: member, Document: d}}, nil, nil
+		query: func(cluster.Query) ([]document.Answer, []cluster.Member, error) {
+			routed := document.NewConflict(c)
+			routed.Routes = []document.Route{{To: document.ToNode, ToNode: "n1", ToBootID: "b", Device: "eth0"}}
+			story := document.NewStory(member, detector.Story{
+				Key: c.Key, Conflict: &c, Bindings: c.Holders, Notes: []detector.Note{{At: here.FirstSeen, Kind: detector.NoteSeen, Holder: here.Holder.ID}},
+			})
+			return []document.Answer{{Node: "n1", BootID: member.Boot, Conflicts: []document.Conflict{routed}, Stories: []document.Story{story}}}, nil, nil
 		},
 	}
-	got, err := newReport(t, o).Conflicts(t.Context(), api.Query{Cluster: true})
+	got, err := newReport(t, o).Conflicts(t.Context(), document.Query{Cluster: true})
 	if err != nil || len(got.Conflicts) != 1 || len(got.Pairs) != 1 {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 	const old, other = "n1 (boot b)", "n1 (boot boot-of-)"
 	one := got.Conflicts[0]
-	if r := one.Routes[1]; r.Node != other || r.ToNode != old || one.Holders[1].BootID != "boot-of-the-other" {
+	if r := one.Routes[1]; r.NodeID() != member.NodeID() || r.ToNodeID() != "n1/b" || one.Holders[1].BootID != "boot-of-the-other" {
 		t.Errorf("route %+v of holders %+v", r, one.Holders)
 	}
 	for _, r := range one.Advice.Remove {
@@ -284,11 +278,11 @@ func TestNamesakes(t *testing.T) {
 	if diff := cmp.Diff([]string{old, other}, got.Pairs[0].Nodes); diff != "" {
 		t.Errorf("pair (-want +got)\n%s", diff)
 	}
-	story, err := newReport(t, o).Explain(t.Context(), api.Query{IP: c.Key.IP, Cluster: true})
+	story, err := newReport(t, o).Explain(t.Context(), document.Query{IP: c.Key.IP, Cluster: true})
 	if err != nil || len(story.Stories) != 1 {
 		t.Fatalf("got %+v, %v", story, err)
 	}
-	if n := story.Stories[0].Notes[0]; n.Node != other || n.HolderNode != old {
+	if n := story.Stories[0].Notes[0]; n.NodeID() != member.NodeID() || n.Holder == nil || n.Holder.NodeID() != "n1/b" {
 		t.Errorf("note %+v", n)
 	}
 }
@@ -299,24 +293,24 @@ func TestAwayOfOthers(t *testing.T) {
 	here, there := holding("n2", "10.0.0.1", 1), holding("n3", "10.0.0.1", 2)
 	there.FirstSeen = here.FirstSeen.Add(time.Minute)
 	c := confirmed(here, there)
-	away := []cluster.Away{{Node: "n2/b", From: here.FirstSeen, Until: there.FirstSeen.Add(time.Minute)}}
+	away := []document.Absence{{Node: "n2", BootID: "b", From: here.FirstSeen.Round(0), Until: there.FirstSeen.Add(time.Minute).Round(0)}}
 	// Who asks was cut off itself, after that.
 	later := cluster.Member{Name: "n2", Boot: "b", State: cluster.Alive, Address: "10.0.0.2:1", AwayFrom: there.FirstSeen.Add(time.Hour), AwayUntil: there.FirstSeen.Add(2 * time.Hour)}
 	for from, want := range map[string]string{"n3": "away", "n4": ""} {
 		o := &fakeCluster{
 			members: []cluster.Member{later, member("n3", cluster.Alive), member("n4", cluster.Alive)},
-			query: func(cluster.Query) (answers []cluster.Answer, _ []cluster.Member, _ error) {
+			query: func(cluster.Query) (answers []document.Answer, _ []cluster.Member, _ error) {
 				for _, name := range []string{"n2", "n3", "n4"} {
-					a := cluster.Answer{Member: member(name, cluster.Alive), Document: cluster.Document{Conflicts: []detector.Conflict{c}}}
+					a := document.Answer{Node: name, BootID: "b", Conflicts: []document.Conflict{document.NewConflict(c)}}
 					if name == from {
-						a.Document.Away = away
+						a.Absences = away
 					}
 					answers = append(answers, a)
 				}
 				return answers, nil, nil
 			},
 		}
-		got, err := newReport(t, o).Conflicts(t.Context(), api.Query{Cluster: true})
+		got, err := newReport(t, o).Conflicts(t.Context(), document.Query{Cluster: true})
 		if err != nil || len(got.Conflicts) != 1 || got.Conflicts[0].Advice == nil || got.Conflicts[0].Advice.Unknown != want {
 			t.Errorf("from %s: %+v, %v; want %q", from, got.Conflicts[0].Advice, err, want)
 		}
@@ -326,14 +320,31 @@ func TestAwayOfOthers(t *testing.T) {
 		{Name: "n4", Boot: "b", State: cluster.Alive, AwayFrom: away[0].From, AwayUntil: away[0].Until}, // no holder's
 		member("n3", cluster.Alive),
 	}
-	if list := awayOf(members, []detector.Conflict{c}); !slices.Equal(list, away) {
+	if list := absences(members, []*document.Conflict{new(document.NewConflict(c))}); !slices.Equal(list, away) {
 		t.Errorf("%+v, want %+v", list, away)
 	}
 }
 
 func TestReplyHasRoutes(t *testing.T) {
-	got := make(chan cluster.Document, 1)
+	packed := make(chan []byte, 1)
 	r := newReport(t, &fakeCluster{})
+	reply := func(kind cluster.QueryKind) document.Answer {
+		r.Reply(cluster.Query{Answer: packed, Limit: 1 << 20, Kind: kind, IP: netip.MustParseAddr("10.0.0.1")})
+		a, _, err := document.DecodeAnswer(<-packed, "n1", "b", time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	routes := func(a document.Answer) (list []document.Route) {
+		for _, s := range a.Stories {
+			a.Conflicts = append(a.Conflicts, *s.Conflict)
+		}
+		for _, c := range a.Conflicts {
+			list = append(list, c.Routes...)
+		}
+		return list
+	}
 	now := time.Now()
 	for range 7 {
 		for netns := range uint64(2) {
@@ -343,25 +354,22 @@ func TestReplyHasRoutes(t *testing.T) {
 		r.Detector.Tick(now)
 		now = now.Add(500 * time.Millisecond)
 	}
-	ip := netip.MustParseAddr("10.0.0.1")
 	for kind, want := range map[cluster.QueryKind]int{cluster.QueryConflicts: 1, cluster.QueryStories: 1, cluster.QueryBindings: 0} {
-		r.Reply(cluster.Query{Answer: got, Kind: kind, IP: ip})
-		if d := <-got; len(d.NextHops) != want || want == 1 && d.NextHops[0].Kind != cluster.NextHopNone {
-			t.Errorf("kind %d: %+v, want %d next hops", kind, d, want)
+		if got := routes(reply(kind)); len(got) != want || want == 1 && got[0].To != document.ToNowhere {
+			t.Errorf("kind %d: %+v, want %d routes", kind, got, want)
 		}
 	}
 	// Beyond the limit, replies have no routes.
 	for range maxRoutedQueries {
 		r.routing <- struct{}{}
 	}
-	r.Reply(cluster.Query{Answer: got, Kind: cluster.QueryConflicts})
-	if d := <-got; len(d.NextHops) != 0 || len(d.Conflicts) != 1 {
-		t.Errorf("%+v, want the conflict without routes", d)
+	if a := reply(cluster.QueryConflicts); len(routes(a)) != 0 || len(a.Conflicts) != 1 {
+		t.Errorf("%+v, want the conflict without routes", a)
 	}
 	// Before the agent is ready there is no reply.
 	r.Table = observe.New(observe.Options{})
-	r.Reply(cluster.Query{Answer: got, Kind: cluster.QueryConflicts})
-	if len(got) != 0 {
+	r.Reply(cluster.Query{Answer: packed, Kind: cluster.QueryConflicts})
+	if len(packed) != 0 {
 		t.Error("answered before it was ready")
 	}
 	if err := r.Ready(t.Context()); err == nil {

@@ -6,28 +6,28 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 // maxDADFailed limits the addresses that the status lists: pods can have any number of them.
 const maxDADFailed = 100
 
 // Status implements [api.Backend].
-func (r *Report) Status(ctx context.Context, q api.Query) (api.Status, error) {
+func (r *Report) Status(ctx context.Context, q document.Query) (document.Status, error) {
 	if q.Node != "" && q.Node != r.Self.Name {
 		c, err := r.collect(ctx, q, cluster.QueryStatus)
 		if err != nil {
-			return api.Status{}, err
+			return document.Status{}, err
 		}
 		return c.Status(q.Node)
 	}
-	document := api.Status{
+	doc := document.Status{
 		Node:            r.Self.Name,
 		BootID:          r.Self.Boot,
 		Epoch:           r.Self.Epoch,
@@ -39,30 +39,30 @@ func (r *Report) Status(ctx context.Context, q api.Query) (api.Status, error) {
 		Conflicts:       make(map[string]int),
 		Drills:          make(map[string]int),
 		NetlinkOverruns: r.Watcher.Overruns(),
-		Interfaces:      []api.InterfaceStatus{},
+		Interfaces:      []document.InterfaceStatus{},
 		HostAddresses:   []string{},
 		Cluster:         r.clusterStatus(),
 		Metrics:         r.Metrics,
 	}
 	loadedAt, err := r.Config.Status()
-	document.Config = api.ConfigStatus{Path: r.ConfigPath, LoadedAt: loadedAt.Round(0), Error: text(err)}
+	doc.Config = document.ConfigStatus{Path: r.ConfigPath, LoadedAt: loadedAt.Round(0), Error: text(err)}
 	written, _, err := r.Store.Status()
-	document.State = api.StateStatus{Dir: r.StateDir, WrittenAt: written.Round(0), Error: text(err)}
+	doc.State = document.StateStatus{Dir: r.StateDir, WrittenAt: written.Round(0), Error: text(err)}
 	runtime := r.Pods.Status()
-	document.Runtime = api.RuntimeStatus{
+	doc.Runtime = document.RuntimeStatus{
 		Socket: runtime.Socket, Name: runtime.Runtime, Version: runtime.Version,
 		Connected: runtime.Connected, Error: runtime.LastError, Sandboxes: runtime.Sandboxes,
 		SandboxesOmitted: runtime.Omitted, CacheError: runtime.CacheError,
 	}
 	last := r.Books.Last()
-	document.Books, document.BooksError = bookStatus(last), text(last.Err)
+	doc.Books, doc.BooksError = bookStatus(last), text(last.Err)
 	own := r.ownAudit()
-	document.Audit, document.AuditUnchecked = own.Verdict, own.Unchecked
-	err = r.Do(ctx, func() { r.addParts(&document) })
-	slices.SortFunc(document.Interfaces, func(x, y api.InterfaceStatus) int {
+	doc.Audit, doc.AuditUnchecked = own.Verdict, own.Unchecked
+	err = r.Do(ctx, func() { r.addParts(&doc) })
+	slices.SortFunc(doc.Interfaces, func(x, y document.InterfaceStatus) int {
 		return cmp.Compare(x.Ifindex, y.Ifindex)
 	})
-	return document, err
+	return doc, err
 }
 
 func text(err error) string {
@@ -73,60 +73,60 @@ func text(err error) string {
 }
 
 // addParts adds what the parts know. Call it in the goroutine that owns them.
-func (r *Report) addParts(document *api.Status) {
-	document.Ready = r.Table.Ready()
+func (r *Report) addParts(doc *document.Status) {
+	doc.Ready = r.Table.Ready()
 	for _, n := range r.Table.Config().Networks() {
-		document.Networks = append(document.Networks, api.NetworkStatus{
+		doc.Networks = append(doc.Networks, document.NetworkStatus{
 			Name: n.Name, Scope: string(n.Scope), Solicit: n.Solicit,
 		})
 	}
-	document.ByState = r.byState()
+	doc.ByState = r.byState()
 	for i := range r.Table.All() {
-		document.Interfaces = append(document.Interfaces, r.interfaceStatus(i))
+		doc.Interfaces = append(doc.Interfaces, r.interfaceStatus(i))
 	}
 	for _, device := range r.Table.Unobserved() {
-		status := api.InterfaceStatus{
+		status := document.InterfaceStatus{
 			Name: device.Name, Ifindex: device.Index, State: string(device.State), Reason: device.Reason, Pid: device.Netns.Pid,
 		}
 		if device.Netns != (netns.Ref{}) {
 			status.Netns = device.Netns.Label()
 		}
-		document.Interfaces = append(document.Interfaces, status)
+		doc.Interfaces = append(doc.Interfaces, status)
 	}
-	document.HostAddressesOmitted = r.Table.HostOmitted()
+	doc.HostAddressesOmitted = r.Table.HostOmitted()
 	for _, ip := range r.Table.HostIPs() {
-		document.HostAddresses = append(document.HostAddresses, ip.String())
+		doc.HostAddresses = append(doc.HostAddresses, ip.String())
 	}
 	lost, n := r.Table.Lost(maxDADFailed)
-	document.DADFailedAddresses = n
+	doc.DADFailedAddresses = n
 	for _, a := range lost {
-		document.DADFailed = append(document.DADFailed, api.DADFailed{
-			Network: a.Key.Network, IP: a.Key.IP.String(), Interface: a.Interface.Name, Netns: a.Interface.NetnsName(),
-			Pod: api.NewPod(a.Interface.Pod.Pod),
+		doc.DADFailed = append(doc.DADFailed, document.DADFailed{
+			Network: a.Key.Network, IP: a.Key.IP, Interface: a.Interface.Name, Netns: a.Interface.NetnsName(),
+			Pod: document.NewPod(a.Interface.Pod.Pod),
 		})
 	}
 	counts := r.Detector.Counts()
 	for evidence, n := range counts.Bindings {
-		document.Bindings[evidence.String()] = n
+		doc.Bindings[evidence.String()] = n
 	}
 	for at, n := range counts.Open {
 		if n > 0 {
-			document.Conflicts[at.State.String()] += n
+			doc.Conflicts[at.State.String()] += n
 		}
 	}
 	for state, n := range counts.Drills {
 		if n > 0 {
-			document.Drills[state.String()] = n
+			doc.Drills[state.String()] = n
 		}
 	}
-	document.Faded, document.Resolved = counts.Faded, counts.Resolved
-	document.Suppressed = counts.Suppressed
-	document.Pending = r.Table.Pending()
-	document.Dropped = r.dropped(counts)
+	doc.Faded, doc.Resolved = counts.Faded, counts.Resolved
+	doc.Suppressed = counts.Suppressed
+	doc.Pending = r.Table.Pending()
+	doc.Dropped = r.dropped(counts)
 	total := r.Table.RefusedTotal()
-	document.Dropped["packets over the limits"] = total.RefusedData + total.RefusedAnnounced + total.RefusedAnswers
-	document.Dropped["packets while the ring was full"] = total.RingFull
-	document.Dropped["log lines about conflicts"] = r.events.leftOut
+	doc.Dropped["packets over the limits"] = total.RefusedData + total.RefusedAnnounced + total.RefusedAnswers
+	doc.Dropped["packets while the ring was full"] = total.RingFull
+	doc.Dropped["log lines about conflicts"] = r.events.leftOut
 }
 
 // byState counts the interfaces by state; those whose netns cannot be seen, those whose network is compared on this node only, and
@@ -158,7 +158,7 @@ func (r *Report) byState() map[string]int {
 func (r *Report) dropped(counts detector.Counts) map[string]uint64 {
 	dropped := r.Table.Dropped()
 	maps.Copy(dropped, r.Prober.Dropped())
-	dropped["probe requests of other nodes"] = r.Peer.Dropped()
+	dropped["probe requests of other nodes"] = r.Exchange.Dropped()
 	for reason, n := range counts.Refused {
 		dropped[reason] += n
 	}
@@ -168,10 +168,10 @@ func (r *Report) dropped(counts detector.Counts) map[string]uint64 {
 	return dropped
 }
 
-func (r *Report) interfaceStatus(i *observe.Interface) api.InterfaceStatus {
-	status := api.InterfaceStatus{
+func (r *Report) interfaceStatus(i *observe.Interface) document.InterfaceStatus {
+	status := document.InterfaceStatus{
 		Name: i.Name, Kind: i.Kind, Ifindex: cmp.Or(i.InnerIndex, i.Index), Generation: i.Generation, State: string(i.State), Reason: i.Reason,
-		Network: r.Table.Network(i), Pod: api.NewPod(i.Pod.Pod), Moved: i.Moved(),
+		Network: r.Table.Network(i), Pod: document.NewPod(i.Pod.Pod), Moved: i.Moved(),
 		Primary: i.Primary(), RoleFrom: i.Origin.Role.From(),
 	}
 	if i.Renamed() {
@@ -181,7 +181,7 @@ func (r *Report) interfaceStatus(i *observe.Interface) api.InterfaceStatus {
 		status.Peer, status.Netns, status.Pid = i.View.Peer, i.Netns.Label(), i.Netns.Pid
 	}
 	if c := r.Table.Refused(i); c != (bpf.Counters{}) {
-		status.Refused = &api.Refused{Data: c.RefusedData, Announced: c.RefusedAnnounced, Answers: c.RefusedAnswers, RingFull: c.RingFull}
+		status.Refused = &document.Refused{Data: c.RefusedData, Announced: c.RefusedAnnounced, Answers: c.RefusedAnswers, RingFull: c.RingFull}
 	}
 	return status
 }

@@ -135,8 +135,8 @@ func (s *Store) load(now time.Time) (detector.Snapshot, []observe.Origin) {
 	if err == nil {
 		read, err = decode(data)
 	}
-	if err == nil && read.bootID != s.opts.BootID && read.node != s.opts.Node {
-		err = fmt.Errorf("it belongs to node %q", read.node)
+	if err == nil && read.BootID != s.opts.BootID && read.Node != s.opts.Node {
+		err = fmt.Errorf("it belongs to node %q", read.Node)
 	}
 	if err != nil {
 		s.keepCorrupt("conflicts and history of the previous agent are lost", err, now, os.Rename)
@@ -148,8 +148,8 @@ func (s *Store) load(now time.Time) (detector.Snapshot, []observe.Origin) {
 			read.dropped, read.dropped+len(read.snapshot.Open)+len(read.snapshot.History))
 		s.keepCorrupt(lost, read.dropCause, now, os.Link)
 	}
-	if read.bootID == s.opts.BootID {
-		renameNode(read.snapshot, read.nodeID, s.opts.NodeID)
+	if read.BootID == s.opts.BootID {
+		renameNode(read.snapshot, read.NodeID, s.opts.NodeID)
 	} else {
 		afterReboot(&read.snapshot, now)
 		read.interfaces = nil

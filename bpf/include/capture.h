@@ -2,7 +2,7 @@
 
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-3-Clause) */
 
-/* Captures what holders of a suspected address send, as evidence. */
+/* Captures what holders of a suspected address send. */
 #ifndef DUPIP_CAPTURE_H
 #define DUPIP_CAPTURE_H
 

@@ -45,8 +45,8 @@ func (f *agentFlags) addTo(cmd *cobra.Command) {
 	flags.StringVar(&f.CNIConfDir, "cni-conf-dir", books.ConfDir, "folder of the node in which CNI's networks are configured, to find what IPAM has reserved; \"off\" for none")
 	flags.DurationVar(&f.UnheldAfter, "unheld-after", audit.DefaultGrace,
 		"how long a reservation must be without a sandbox before it is a finding of \"dupip audit\"; 1s to 24h")
-	flags.StringVar(&f.Evidence, "evidence", agent.On,
-		"capture the headers of up to 64 packets of each holder of a suspected address, for \"dupip evidence\"; on or off")
+	flags.StringVar(&f.Capture, "capture", agent.On,
+		"capture the headers of up to 64 packets of each holder of a suspected address, for \"dupip capture\"; on or off")
 	flags.StringVar(&f.ConfiguredEvidence, "configured-evidence", agent.On,
 		"where nothing answers (netkit in L3 mode, macvlan, ipvlan), take what a pod's kernel has configured for an answer, or off: duplicates there stay suspected")
 	flags.StringVar(&f.MetricsListen, "metrics-listen", metrics.DefaultListen, "address of /metrics, /healthz and /readyz; \"off\" for none")
@@ -62,7 +62,7 @@ func (f *agentFlags) addTo(cmd *cobra.Command) {
 	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	query.Complete(cmd, "attach", attachModes...)
-	query.Complete(cmd, "evidence", agent.On, agent.Off)
+	query.Complete(cmd, "capture", agent.On, agent.Off)
 	query.Complete(cmd, "configured-evidence", agent.On, agent.Off)
 	query.CompletePaths(cmd, "api-socket", "config", "state-dir", "cri-socket", "cni-conf-dir", "gossip-key-file")
 	query.Complete(cmd, "log-level", logging.Levels...)

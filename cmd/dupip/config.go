@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/cmd/internal/query"
+	"github.com/dupip/dupip/document"
 )
 
 func newConfig(p *program) *cobra.Command {
@@ -59,14 +59,14 @@ func loadConfig(stdin io.Reader, path string) (*config.Config, string, error) {
 	return c, path, err
 }
 
-func configuration(c *config.Config, name string) api.Configuration {
-	document := api.Configuration{File: name, Networks: []api.NetworkStatus{}, Shared: []string{}, Limits: api.Limits(c.Limits())}
+func configuration(c *config.Config, name string) document.Configuration {
+	doc := document.Configuration{File: name, Networks: []document.NetworkStatus{}, Shared: []string{}, Limits: document.Limits(c.Limits())}
 	for _, n := range c.Networks() {
-		document.Networks = append(document.Networks, api.NetworkStatus{Name: n.Name, Scope: string(n.Scope), Solicit: n.Solicit})
+		doc.Networks = append(doc.Networks, document.NetworkStatus{Name: n.Name, Scope: string(n.Scope), Solicit: n.Solicit})
 	}
 	for _, p := range c.SharedRanges() {
-		document.Shared = append(document.Shared, strings.TrimSuffix(p.String(), fmt.Sprintf("/%d", p.Addr().BitLen())))
+		doc.Shared = append(doc.Shared, strings.TrimSuffix(p.String(), fmt.Sprintf("/%d", p.Addr().BitLen())))
 	}
-	document.Ignored = append([]string{}, c.IgnoredPatterns()...)
-	return document
+	doc.Ignored = append([]string{}, c.IgnoredPatterns()...)
+	return doc
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/cmd/internal/query"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 const (
@@ -45,7 +46,7 @@ type drill struct {
 	start  time.Time     // of the pod's having the address
 	cookie uint64        // of the pod's netns
 	node   string        // the agent's
-	found  api.Conflict
+	found  document.Conflict
 	end    time.Time // of the pod's having the address
 }
 
@@ -140,24 +141,24 @@ func (d *drill) poll(ctx context.Context, step func(context.Context) error) erro
 
 // seen waits until the agent has seen an address of this pod. A node has its addresses as their host: it must not take one.
 func (d *drill) seen(ctx context.Context) error {
-	document, err := d.client.Bindings(ctx, api.Query{})
+	doc, err := d.client.Bindings(ctx, document.Query{})
 	if err != nil {
 		return err
 	}
-	d.node = document.Node
-	n := slices.IndexFunc(document.Bindings, d.isOwn)
+	d.node = doc.Node
+	n := slices.IndexFunc(doc.Bindings, d.isOwn)
 	switch {
 	case n < 0:
 		return fmt.Errorf("the agent of %s has not seen this pod: has the pod no address, or is it another node's agent? Run \"dupip doctor\" beside it", d.node)
-	case document.Bindings[n].Evidence == "host":
+	case doc.Bindings[n].Evidence == detector.Host:
 		return final{errors.New("this is the network namespace of the node itself: run the drill in a pod without hostNetwork")}
 	}
-	d.print("the agent of %s sees this pod, %s", d.node, document.Bindings[n].IP)
+	d.print("the agent of %s sees this pod, %s", d.node, doc.Bindings[n].IP)
 	return nil
 }
 
 // isOwn reports whether this pod is the holder.
-func (d *drill) isOwn(b api.Binding) bool { return b.Node == d.node && b.NetnsCookie == d.cookie }
+func (d *drill) isOwn(b document.Binding) bool { return b.Node == d.node && b.NetnsCookie == d.cookie }
 
 // take adds the address, once an earlier drill's conflict is over. The kernel removes it some time after the timeout, should nobody
 // else.
@@ -197,13 +198,13 @@ func (d *drill) remove(context.Context) error {
 
 // conflicts returns the conflicts that a node has about this pod and the address, open ones first: there may be others of the
 // address, or of an earlier drill.
-func (d *drill) conflicts(ctx context.Context, node string) ([]api.Conflict, error) {
-	document, err := d.client.Conflicts(ctx, api.Query{IP: d.ip, Network: config.DefaultNetwork, Node: node, All: true})
+func (d *drill) conflicts(ctx context.Context, node string) ([]document.Conflict, error) {
+	doc, err := d.client.Conflicts(ctx, document.Query{IP: d.ip, Network: config.DefaultNetwork, Node: node, All: true})
 	if err == nil {
-		err = query.Unanswered(node, document.Coverage)
+		err = query.Unanswered(node, doc.Coverage)
 	}
-	return slices.DeleteFunc(document.Conflicts, func(c api.Conflict) bool {
-		return c.State == "resolved" && c.ConfirmedAt.Before(d.start) || !slices.ContainsFunc(c.Holders, d.isOwn)
+	return slices.DeleteFunc(doc.Conflicts, func(c document.Conflict) bool {
+		return c.State == detector.Resolved && c.ConfirmedAt.Before(d.start) || !slices.ContainsFunc(c.Holders, d.isOwn)
 	}), err
 }
 
@@ -213,7 +214,7 @@ func (d *drill) confirmed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n := slices.IndexFunc(all, func(c api.Conflict) bool { return c.State != "suspected" })
+	n := slices.IndexFunc(all, func(c document.Conflict) bool { return c.State != detector.Suspected })
 	if n < 0 {
 		return d.notConfirmed(ctx)
 	}
@@ -225,19 +226,19 @@ func (d *drill) confirmed(ctx context.Context) error {
 
 // notConfirmed returns what the agent has seen instead, and what to do.
 func (d *drill) notConfirmed(ctx context.Context) error {
-	document, err := d.client.Explain(ctx, api.Query{IP: d.ip})
+	doc, err := d.client.Explain(ctx, document.Query{IP: d.ip})
 	if err != nil {
 		return err
 	}
-	n := slices.IndexFunc(document.Stories, func(s api.Story) bool { return s.Network == config.DefaultNetwork })
+	n := slices.IndexFunc(doc.Stories, func(s document.Story) bool { return s.Network == config.DefaultNetwork })
 	switch {
 	case n < 0:
 		return fmt.Errorf("not confirmed: the agent has not seen %s here: is %s the interface in network default?", d.ip, d.device)
-	case len(document.Stories[n].Bindings) == 1:
+	case len(doc.Stories[n].Bindings) == 1:
 		return fmt.Errorf("not confirmed: no second holder of %s was seen: does the other pod run at the same time with the same --ip, "+
 			"and does its node's agent reach this one (\"dupip nodes\")?", d.ip)
 	}
-	return errors.New("not confirmed: the agent says: " + document.Stories[n].Verdict)
+	return errors.New("not confirmed: the agent says: " + doc.Stories[n].Verdict)
 }
 
 // confirmedByAll waits until the agents of the other holders' nodes have confirmed the conflict, too: while they have not, this
@@ -249,7 +250,7 @@ func (d *drill) confirmedByAll(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if !slices.ContainsFunc(all, func(c api.Conflict) bool { return c.State == "confirmed" }) {
+			if !slices.ContainsFunc(all, func(c document.Conflict) bool { return c.State == detector.Confirmed }) {
 				return errors.New("the agent of " + b.Node + " has not confirmed the conflict")
 			}
 		}
@@ -273,7 +274,7 @@ func (d *drill) over(ctx context.Context) error {
 	err := d.isOver(ctx)
 	if err == nil {
 		what := ""
-		if d.found.Scope == detector.SameNode.String() {
+		if d.found.Scope == detector.SameNode {
 			what = ", on one node only: what nodes tell each other was not tested"
 		}
 		d.print("the conflict ended %s after that: the drill has succeeded%s", cli.Span(time.Since(d.end)), what)
@@ -283,7 +284,7 @@ func (d *drill) over(ctx context.Context) error {
 
 func (d *drill) isOver(ctx context.Context) error {
 	all, err := d.conflicts(ctx, "")
-	if err == nil && slices.ContainsFunc(all, func(c api.Conflict) bool { return c.State != "resolved" }) {
+	if err == nil && slices.ContainsFunc(all, func(c document.Conflict) bool { return c.State != detector.Resolved }) {
 		err = fmt.Errorf("the conflict is not over: \"dupip explain %s\" beside the agent shows why", d.ip)
 	}
 	return err

@@ -18,7 +18,7 @@ func TestWrongArguments(t *testing.T) {
 		"bindings --watch --node n1":                 "--watch and --node exclude each other: give one of them",
 		"explain":                                    "explain needs one IP address: dupip explain 10.0.0.1",
 		"explain 10.0.0.1 10.0.0.2":                  "explain needs one IP address: dupip explain 10.0.0.1",
-		"evidence":                                   "evidence needs one IP address, or the id of a conflict: dupip evidence 10.0.0.1",
+		"capture":                                    "capture needs one IP address, or the id of a conflict: dupip capture 10.0.0.1",
 		"agent --bind 127.0.0.1 --gossip-port 70000": "--gossip-port 70000: a port is 1 to 65535",
 		"agent --join n1":                            "gossip needs a key: make one (head -c 32 /dev/urandom | base64 > FILE) and give it to all nodes with --gossip-key-file",
 		"agent --gossip-key-file k": "the agent is alone without --join or --bind: give one of them, " +
@@ -68,7 +68,7 @@ func TestAgentsEnvironment(t *testing.T) {
 	t.Setenv("DUPIP_IP", "any")
 	t.Setenv("DUPIP_SORT_BY", "any")
 	t.Setenv("DUPIP_STATE", "any")
-	for _, args := range [][]string{{"bindings"}, {"conflicts"}, {"explain", "10.0.0.1"}, {"evidence", "10.0.0.1"}, {"nodes"}, {"status"}} {
+	for _, args := range [][]string{{"bindings"}, {"conflicts"}, {"explain", "10.0.0.1"}, {"capture", "10.0.0.1"}, {"nodes"}, {"status"}} {
 		_, err := dupip(args...)
 		if err == nil || !strings.Contains(err.Error(), "no agent is running at") {
 			t.Errorf("%v: %v, want the error that no agent is running", args, err)

@@ -39,8 +39,8 @@ var refusedFlags = map[string]string{
 	"--api-socket=@dupip":               `--api-socket "@dupip": must be an absolute path`, // anybody could connect
 	"--state-dir=state":                 `--state-dir "state": must be an absolute path`,
 	"--cni-conf-dir=none":               `--cni-conf-dir "none": must be an absolute path, or off`,
-	"--evidence=":                       "--evidence is empty: give it a value, or leave it out",
-	"--evidence=no":                     `--evidence "no": must be on or off`,
+	"--capture=":                        "--capture is empty: give it a value, or leave it out",
+	"--capture=no":                      `--capture "no": must be on or off`,
 	"--configured-evidence=no":          `--configured-evidence "no": must be on or off`,
 	"--attach=":                         "--attach is empty: give it a value, or leave it out",
 	"--attach=ebpf":                     `--attach: unknown attach mode "ebpf": use auto, tcx, tc or xdp`,
@@ -202,7 +202,7 @@ func TestConfigCheck(t *testing.T) {
 			t.Errorf("%s: %v, want %s", test.file, err, test.wantErr)
 		}
 	}
-	const document = `{
+	const doc = `{
   "file": "standard input",
   "networks": [],
   "shared": [],
@@ -220,8 +220,8 @@ func TestConfigCheck(t *testing.T) {
 	root.SetArgs([]string{"config", "check", "-", "-o", "json"})
 	root.SetIn(strings.NewReader("limits: {history: 7}"))
 	root.SetOut(out)
-	if err := root.Execute(); err != nil || out.String() != document {
-		t.Errorf("%v (-want +got):\n%s", err, cmp.Diff(document, out.String()))
+	if err := root.Execute(); err != nil || out.String() != doc {
+		t.Errorf("%v (-want +got):\n%s", err, cmp.Diff(doc, out.String()))
 	}
 	if _, err := dupip("config", "chek"); err == nil {
 		t.Error("config chek is taken")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/document"
 )
 
 // forwardTime is how long kubectl may take to reach a pod.
@@ -27,7 +28,7 @@ func (f *forward) client() *api.Client { return api.NewReporterClient(f.address(
 
 // answers returns an error if the reporter does not answer.
 func (f *forward) answers(ctx context.Context) error {
-	_, err := f.client().Nodes(ctx, api.Query{State: "left"}) // a small document, for which no agent is asked
+	_, err := f.client().Nodes(ctx, document.Query{State: "left"}) // a small document, for which no agent is asked
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,8 +19,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/cmd/internal/query"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // A process of the tests with this variable is the plugin.
@@ -73,11 +75,11 @@ func newKubectl(t *testing.T, pods string) *kubectl {
 		case "/v1/nodes":
 			_ = json.NewEncoder(w).Encode(nodes)
 		case "/v1/status":
-			_ = json.NewEncoder(w).Encode(api.Status{Node: r.URL.Query().Get("node")})
+			_ = json.NewEncoder(w).Encode(document.Status{Node: r.URL.Query().Get("node")})
 		case "/v1/conflicts":
 			if k.silent {
 				w.WriteHeader(http.StatusServiceUnavailable)
-				_ = json.NewEncoder(w).Encode(api.Error{Error: "no agent answers"})
+				_ = json.NewEncoder(w).Encode(document.Error{Error: "no agent answers"})
 				return
 			}
 			if r.URL.Query().Get("watch") != "" {
@@ -169,37 +171,37 @@ func pod(name, ready string) string {
 
 func list(pods ...string) string { return `{"items": [` + strings.Join(pods, ",") + `]}` }
 
-var nodes = api.Nodes{Nodes: []api.Node{
-	{Name: "n1", State: "alive", Version: "0.2.0", Interfaces: map[string]int{"attached": 3}, Findings: map[string]int{"conflict confirmed": 41}, Audit: api.AuditNothing, Reported: time.Unix(1, 0)},
-	{Name: "n2", State: "alive", Version: "0.2.0", Interfaces: map[string]int{"attached": 2, "failed": 1}, Findings: map[string]int{"unreserved address": 4, "conflict confirmed": 41, "conflict suspected": 1}, Audit: api.AuditFindings, Reported: time.Unix(1, 0)},
+var nodes = document.Nodes{Nodes: []document.Node{
+	{Name: "n1", State: "alive", Version: "0.2.0", Interfaces: map[string]int{"attached": 3}, Findings: map[string]int{"conflict confirmed": 41}, Audit: document.AuditNothing, Reported: time.Unix(1, 0)},
+	{Name: "n2", State: "alive", Version: "0.2.0", Interfaces: map[string]int{"attached": 2, "failed": 1}, Findings: map[string]int{"unreserved address": 4, "conflict confirmed": 41, "conflict suspected": 1}, Audit: document.AuditFindings, Reported: time.Unix(1, 0)},
 	{Name: "n3", State: "suspect", Version: "0.1.0"},
 	{Name: "n4", State: "dead", Version: "0.1.0", Interfaces: map[string]int{"attached": 9}},
 	{Name: "r1", State: "alive", Version: "0.2.0", Role: "reporter"},
 }}
 
 // conflicts are 41 between two nodes, of which each has all of them, one on a node, and a drill.
-func conflicts(network string) (d api.Conflicts) {
-	on := func(nodes ...string) (holders []api.Binding) {
+func conflicts(network string) (d document.Conflicts) {
+	on := func(nodes ...string) (holders []document.Binding) {
 		for _, node := range nodes {
-			holders = append(holders, api.Binding{Node: node, BootID: "b"})
+			holders = append(holders, document.Binding{Holder: document.Holder{Node: node, BootID: "b"}})
 		}
 		return holders
 	}
 	for n := range 41 {
-		d.Conflicts = append(d.Conflicts, api.Conflict{IP: fmt.Sprintf("10.0.0.%d", n+1), State: "confirmed", Network: network, Holders: on("n2", "n1")})
+		d.Conflicts = append(d.Conflicts, document.Conflict{IP: netip.MustParseAddr(fmt.Sprintf("10.0.0.%d", n+1)), State: detector.Confirmed, Network: network, Holders: on("n2", "n1")})
 	}
-	d.Conflicts = append(d.Conflicts, api.Conflict{IP: "10.0.1.1", State: "suspected", Holders: on("n2", "n2")},
-		api.Conflict{IP: "192.0.2.7", State: "confirmed", Drill: true, Holders: on("n1", "n3")})
-	d.Coverage = api.Coverage{Asked: 3, Missing: []string{"n3"}, Partial: true}
+	d.Conflicts = append(d.Conflicts, document.Conflict{IP: netip.MustParseAddr("10.0.1.1"), State: detector.Suspected, Holders: on("n2", "n2")},
+		document.Conflict{IP: netip.MustParseAddr("192.0.2.7"), State: detector.Confirmed, Drill: true, Holders: on("n1", "n3")})
+	d.Coverage = document.Coverage{Asked: 3, Missing: []string{"n3"}, Partial: true}
 	return d
 }
 
 // audits are what the audit of a network says.
-var audits = map[string]api.Audit{
-	"pods":  {Verdict: api.AuditAgrees},
-	"lost":  {Verdict: api.AuditFindings, Findings: []api.Finding{{IP: "10.1.2.5", Kind: "unreserved"}}},
-	"":      {Verdict: api.AuditPartly, Unchecked: []string{"on node n2, everything"}},
-	"other": {Verdict: api.AuditNothing},
+var audits = map[string]document.Audit{
+	"pods":  {Verdict: document.AuditAgrees},
+	"lost":  {Verdict: document.AuditFindings, Findings: []document.Finding{{IP: netip.MustParseAddr("10.1.2.5"), Kind: "unreserved"}}},
+	"":      {Verdict: document.AuditPartly, Unchecked: []string{"on node n2, everything"}},
+	"other": {Verdict: document.AuditNothing},
 	"old":   {},
 }
 
@@ -285,7 +287,7 @@ func TestArguments(t *testing.T) {
 	if _, err := k.dupip("explain"); err == nil || err.Error() != "explain needs one IP address: kubectl dupip explain 10.0.0.1" {
 		t.Error(err)
 	}
-	for _, args := range []string{"", "conflicts", "bindings", "nodes", "explain", "evidence", "status", "audit", "ui", "version"} {
+	for _, args := range []string{"", "conflicts", "bindings", "nodes", "explain", "capture", "status", "audit", "ui", "version"} {
 		out, err := k.dupip(append(strings.Fields(args), "--help")...)
 		_, examples, _ := strings.Cut(out, "Examples:\n")
 		examples, _, _ = strings.Cut(examples, "\n\n")

@@ -14,9 +14,10 @@ import (
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/report/collect"
-	"github.com/dupip/dupip/agent/report/merge"
 	"github.com/dupip/dupip/cmd/internal/page"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/merge"
 	"github.com/dupip/dupip/gossip"
 )
 
@@ -54,14 +55,14 @@ var errNoCluster = errors.New("a reporter is on no node: add cluster=1, or name 
 // question is what a document depends on.
 type question struct {
 	kind  cluster.QueryKind
-	query api.Query
+	query document.Query
 }
 
 // answer is a document in JSON, because whoever gets one may change it. Its lock is held while the agents are asked.
 type answer struct {
 	sync.Mutex
-	document []byte
-	until    time.Time
+	doc   []byte
+	until time.Time
 }
 
 // summary is what an agent last said of its node.
@@ -105,102 +106,102 @@ func (d *documents) forget(members []cluster.Member) {
 }
 
 // Bindings implements [api.Backend].
-func (d *documents) Bindings(ctx context.Context, q api.Query) (api.Bindings, error) {
-	return ask(ctx, d, question{cluster.QueryBindings, q}, func(c *collect.Collection) (api.Bindings, error) { return c.Bindings(q), nil })
+func (d *documents) Bindings(ctx context.Context, q document.Query) (document.Bindings, error) {
+	return ask(ctx, d, question{cluster.QueryBindings, q}, func(c *collect.Collection) (document.Bindings, error) { return c.Bindings(q), nil })
 }
 
 // Conflicts implements [api.Backend].
-func (d *documents) Conflicts(ctx context.Context, q api.Query) (api.Conflicts, error) {
-	return ask(ctx, d, question{cluster.QueryConflicts, q}, func(c *collect.Collection) (api.Conflicts, error) { return c.Conflicts(q), nil })
+func (d *documents) Conflicts(ctx context.Context, q document.Query) (document.Conflicts, error) {
+	return ask(ctx, d, question{cluster.QueryConflicts, q}, func(c *collect.Collection) (document.Conflicts, error) { return c.Conflicts(q), nil })
 }
 
 // Explain implements [api.Backend].
-func (d *documents) Explain(ctx context.Context, q api.Query) (api.Explanation, error) {
-	return ask(ctx, d, question{cluster.QueryStories, q}, func(c *collect.Collection) (api.Explanation, error) { return c.Explanation(q), nil })
+func (d *documents) Explain(ctx context.Context, q document.Query) (document.Explanation, error) {
+	return ask(ctx, d, question{cluster.QueryStories, q}, func(c *collect.Collection) (document.Explanation, error) { return c.Explanation(q), nil })
 }
 
 // Audit implements [api.Backend].
-func (d *documents) Audit(ctx context.Context, q api.Query) (api.Audit, error) {
-	return ask(ctx, d, question{cluster.QueryFindings, q}, func(c *collect.Collection) (api.Audit, error) { return c.Audit(q), nil })
+func (d *documents) Audit(ctx context.Context, q document.Query) (document.Audit, error) {
+	return ask(ctx, d, question{cluster.QueryFindings, q}, func(c *collect.Collection) (document.Audit, error) { return c.Audit(q), nil })
 }
 
-// Evidence implements [api.Backend].
-func (d *documents) Evidence(ctx context.Context, q api.Query) (api.Evidence, error) {
-	return ask(ctx, d, question{cluster.QueryEvidence, q}, func(c *collect.Collection) (api.Evidence, error) { return c.Evidence(q), nil })
+// Captures implements [api.Backend].
+func (d *documents) Captures(ctx context.Context, q document.Query) (document.Captures, error) {
+	return ask(ctx, d, question{cluster.QueryCaptures, q}, func(c *collect.Collection) (document.Captures, error) { return c.Captures(q), nil })
 }
 
 // Status implements [api.Backend], for the agent of q.Node.
-func (d *documents) Status(ctx context.Context, q api.Query) (api.Status, error) {
+func (d *documents) Status(ctx context.Context, q document.Query) (document.Status, error) {
 	if q.Node == "" {
-		return api.Status{}, fmt.Errorf("%w: a status is that of one node, name it with node=", api.ErrNoSuchNode)
+		return document.Status{}, fmt.Errorf("%w: a status is that of one node, name it with node=", document.ErrNoSuchNode)
 	}
-	return ask(ctx, d, question{cluster.QueryStatus, q}, func(c *collect.Collection) (api.Status, error) { return c.Status(q.Node) })
+	return ask(ctx, d, question{cluster.QueryStatus, q}, func(c *collect.Collection) (document.Status, error) { return c.Status(q.Node) })
 }
 
 // Nodes implements [api.Backend].
-func (d *documents) Nodes(_ context.Context, q api.Query) (api.Nodes, error) {
+func (d *documents) Nodes(_ context.Context, q document.Query) (document.Nodes, error) {
 	status := d.gossip.Status()
 	members := append(d.gossip.Members(), status.Reporters...)
-	document := api.Nodes{Node: d.self.Name, Nodes: make([]api.Node, 0, len(members)), Cluster: api.NewClusterStatus(status)}
+	doc := document.Nodes{Node: d.self.Name, Nodes: make([]document.Node, 0, len(members)), Cluster: document.NewClusterStatus(status)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, m := range members {
 		if q.State != "" && q.State != string(m.State) {
 			continue
 		}
-		node := api.NewNode(m)
+		node := document.NewNode(m)
 		if s, ok := d.summaries[m.NodeID()]; ok {
 			node.Interfaces, node.Findings = maps.Clone(s.Interfaces), maps.Clone(s.Findings)
 			node.Audit, node.Reported = s.Audit, s.at.Round(0)
 		}
-		document.Nodes = append(document.Nodes, node)
+		doc.Nodes = append(doc.Nodes, node)
 	}
-	return document, nil
+	return doc, nil
 }
 
 // WatchConflicts implements [api.Backend]. The agents have the events: a watch of the whole cluster asks them again and again.
-func (d *documents) WatchConflicts(context.Context) (<-chan api.ConflictEvent, error) {
+func (d *documents) WatchConflicts(context.Context) (<-chan document.ConflictEvent, error) {
 	return nil, errNoCluster
 }
 
 // ask asks the agents that a question is about, unless they were asked just now.
-func ask[T any](ctx context.Context, d *documents, about question, compose func(*collect.Collection) (T, error)) (document T, err error) {
+func ask[T any](ctx context.Context, d *documents, about question, compose func(*collect.Collection) (T, error)) (doc T, err error) {
 	if !about.query.Cluster && about.query.Node == "" {
-		return document, errNoCluster
+		return doc, errNoCluster
 	}
 	a := d.answer(about)
 	a.Lock()
 	defer a.Unlock()
 	if time.Now().Before(a.until) { // without a turn: it is small
-		return document, json.Unmarshal(a.document, &document)
+		return doc, json.Unmarshal(a.doc, &doc)
 	}
 	weight := int64(1)
 	if about.kind == cluster.QueryBindings && about.query.Cluster {
 		weight = maxAsked
 	}
 	if err := d.asked.Acquire(ctx, weight); err != nil {
-		return document, err
+		return doc, err
 	}
 	defer d.asked.Release(weight)
 	began := time.Now()
 	c := &collect.Collection{Self: d.self, Rules: d.rules}
 	if err = c.Ask(ctx, d.gossip, d.gossip.Members(), about.query, about.kind); err != nil {
-		return document, err
+		return doc, err
 	}
 	if c.Empty() && about.query.Cluster {
 		// It would look as if all were well.
-		return document, errors.New("no agent answers: check the gossip port and key between this reporter and the nodes, or try again in a moment")
+		return doc, errors.New("no agent answers: check the gossip port and key between this reporter and the nodes, or try again in a moment")
 	}
 	// A client that has gone has stopped the query.
-	if document, err = compose(c); err != nil || ctx.Err() != nil {
-		return document, err
+	if doc, err = compose(c); err != nil || ctx.Err() != nil {
+		return doc, err
 	}
 	now := time.Now()
-	text, err := json.Marshal(document)
-	if a.document = nil; len(text) <= rememberedSize {
-		a.document, a.until = text, now.Add(min(max(rememberFor, rememberShare*now.Sub(began)), rememberMost))
+	text, err := json.Marshal(doc)
+	if a.doc = nil; len(text) <= rememberedSize {
+		a.doc, a.until = text, now.Add(min(max(rememberFor, rememberShare*now.Sub(began)), rememberMost))
 	}
-	return document, err
+	return doc, err
 }
 
 // answer returns where the answer to a question is kept.

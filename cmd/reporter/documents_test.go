@@ -13,12 +13,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/report/collect"
-	"github.com/dupip/dupip/agent/report/merge"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/merge"
 	"github.com/dupip/dupip/gossip"
 	"github.com/dupip/dupip/gossip/members"
 )
@@ -58,7 +58,7 @@ func member(t *testing.T, opts members.Options, receive func(cluster.Query)) *go
 // TestAskedAtOnce: few documents are made at the same time, a list of all bindings alone; what is remembered waits for none.
 func TestAskedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, all := newDocuments(cluster.Member{}, nil, merge.Rules{}), api.Query{Cluster: true}
+		d, all := newDocuments(cluster.Member{}, nil, merge.Rules{}), document.Query{Cluster: true}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := d.asked.Acquire(ctx, 1); err != nil {
@@ -71,9 +71,9 @@ func TestAskedAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		known := d.answer(question{cluster.QueryConflicts, all})
-		known.document, known.until = []byte(`{"node":"r1"}`), time.Now().Add(time.Second)
-		if document, err := d.Conflicts(t.Context(), all); err != nil || document.Node != "r1" {
-			t.Errorf("a remembered document: %+v, %v", document, err)
+		known.doc, known.until = []byte(`{"node":"r1"}`), time.Now().Add(time.Second)
+		if doc, err := d.Conflicts(t.Context(), all); err != nil || doc.Node != "r1" {
+			t.Errorf("a remembered document: %+v, %v", doc, err)
 		}
 	})
 }
@@ -82,7 +82,10 @@ func TestAskedAtOnce(t *testing.T) {
 func TestDocuments(t *testing.T) {
 	key := detector.Key{Network: "default", IP: netip.MustParseAddr("10.0.0.7")}
 	holding := func(node string, netns uint64) detector.Binding {
-		return detector.Binding{Key: key, Holder: detector.Holder{ID: detector.HolderID{Node: cluster.NodeID(node, "boot"), Netns: netns}}, Evidence: detector.Announced}
+		return detector.Binding{
+			Key: key, Holder: detector.Holder{ID: detector.HolderID{Node: cluster.NodeID(node, "boot"), Netns: netns}},
+			Evidence: detector.Announced, FirstSeen: time.Now(), LastSeen: time.Now(),
+		}
 	}
 	conflict := detector.Conflict{
 		ID: "x-1", Key: key, State: detector.Confirmed, Scope: detector.CrossNode, SuspectedAt: time.Now(), ConfirmedAt: time.Now(),
@@ -91,14 +94,21 @@ func TestDocuments(t *testing.T) {
 	var queries atomic.Int64
 	agent := member(t, members.Options{Node: "n1"}, func(q cluster.Query) {
 		queries.Add(1)
-		answers := map[cluster.QueryKind]cluster.Document{
-			cluster.QueryConflicts: {Conflicts: []detector.Conflict{conflict}},
-			cluster.QueryEvidence: {Captures: []cluster.Capture{{
-				Conflict: "x-1", Key: key, Holder: holding("n1", 1).Holder, Frames: []cluster.Frame{{At: time.Now(), Length: 42, Data: []byte{7}}},
+		answers := map[cluster.QueryKind]document.Answer{
+			cluster.QueryConflicts: {Conflicts: []document.Conflict{document.NewConflict(conflict)}},
+			cluster.QueryCaptures: {Captures: []document.Capture{{
+				Conflict: "x-1", Network: key.Network, IP: key.IP, Holder: document.NewHolder(holding("n1", 1).Holder),
+				Frames: []document.Frame{{At: time.Now(), Length: 42, Data: []byte{7}}},
 			}}, Unchecked: []string{"nothing"}},
-			cluster.QueryStatus: {Status: []byte(`{"node":"another","version":"0.2.0"}`)},
+			cluster.QueryStatus: {Status: &document.Status{Node: "another", Version: "0.2.0"}},
 		}
-		q.Answer <- answers[q.Kind]
+		answer := answers[q.Kind]
+		answer.At = time.Now()
+		packed, err := answer.Encode(q.Limit)
+		if err != nil {
+			t.Error(err)
+		}
+		q.Answer <- packed
 	})
 	reporter := member(t, members.Options{Node: "r1", Role: cluster.Reporter, Join: []string{agent.Status().Address}}, func(cluster.Query) {})
 	for deadline := time.Now().Add(time.Minute); len(reporter.Members()) == 0; time.Sleep(10 * time.Millisecond) {
@@ -107,38 +117,38 @@ func TestDocuments(t *testing.T) {
 		}
 	}
 	d := newDocuments(cluster.Member{Name: "r1", Boot: "boot", Role: cluster.Reporter}, reporter, collect.Rules(new(config.Config)))
-	first, err := d.Conflicts(t.Context(), api.Query{Cluster: true})
+	first, err := d.Conflicts(t.Context(), document.Query{Cluster: true})
 	if err != nil || len(first.Conflicts) != 1 || first.Node != "r1" || first.Asked != 1 || first.Partial || first.Conflicts[0].Advice == nil {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	first.Conflicts[0].Holders[0].Node = "changed"
 	// The same question is remembered for a while, and asked again after that.
-	d.answer(question{cluster.QueryConflicts, api.Query{Cluster: true}}).until = time.Now().Add(time.Hour)
-	again, err := d.Conflicts(t.Context(), api.Query{Cluster: true})
+	d.answer(question{cluster.QueryConflicts, document.Query{Cluster: true}}).until = time.Now().Add(time.Hour)
+	again, err := d.Conflicts(t.Context(), document.Query{Cluster: true})
 	if err != nil || again.Conflicts[0].Holders[0].Node != "n1" || queries.Load() != 1 {
 		t.Errorf("%+v, %v after %d queries", again, err, queries.Load())
 	}
-	d.answer(question{cluster.QueryConflicts, api.Query{Cluster: true}}).until = time.Now()
-	if _, err := d.Conflicts(t.Context(), api.Query{Cluster: true}); err != nil || queries.Load() != 2 {
+	d.answer(question{cluster.QueryConflicts, document.Query{Cluster: true}}).until = time.Now()
+	if _, err := d.Conflicts(t.Context(), document.Query{Cluster: true}); err != nil || queries.Load() != 2 {
 		t.Errorf("%v after %d queries", err, queries.Load())
 	}
 
-	evidence, err := d.Evidence(t.Context(), api.Query{Cluster: true, IP: key.IP})
-	if err != nil || len(evidence.Captures) != 1 || evidence.Captures[0].Node != "n1" || evidence.Captures[0].Frames[0].Data[0] != 7 ||
-		evidence.Unchecked[0] != "on node n1, nothing" {
-		t.Errorf("%+v, %v", evidence, err)
+	captures, err := d.Captures(t.Context(), document.Query{Cluster: true, IP: key.IP})
+	if err != nil || len(captures.Captures) != 1 || captures.Captures[0].Node != "n1" || captures.Captures[0].Frames[0].Data[0] != 7 ||
+		captures.Unchecked[0] != "on node n1, nothing" {
+		t.Errorf("%+v, %v", captures, err)
 	}
-	if _, err := d.Evidence(t.Context(), api.Query{IP: key.IP}); !errors.Is(err, errNoCluster) {
+	if _, err := d.Captures(t.Context(), document.Query{IP: key.IP}); !errors.Is(err, errNoCluster) {
 		t.Errorf("of no node: %v", err)
 	}
 
 	// A node's status is that of the node that answered, whatever it says.
-	status, err := d.Status(t.Context(), api.Query{Node: "n1"})
+	status, err := d.Status(t.Context(), document.Query{Node: "n1"})
 	if err != nil || status.Node != "n1" || status.Version != "0.2.0" {
 		t.Errorf("%+v, %v", status, err)
 	}
 	for node, want := range map[string]string{"": "name it with node=", "n9": "no such node"} {
-		if _, err := d.Status(t.Context(), api.Query{Node: node}); !errors.Is(err, api.ErrNoSuchNode) || !strings.Contains(err.Error(), want) {
+		if _, err := d.Status(t.Context(), document.Query{Node: node}); !errors.Is(err, document.ErrNoSuchNode) || !strings.Contains(err.Error(), want) {
 			t.Errorf("of %q: %v, want %q", node, err, want)
 		}
 	}
@@ -148,7 +158,7 @@ func TestDocuments(t *testing.T) {
 	d.summarize("n1/boot", cluster.Summary{Interfaces: map[string]int{"attached": 7}}, said)
 	d.summarize("gone/boot", cluster.Summary{}, said)
 	d.forget(reporter.Members())
-	nodes, err := d.Nodes(t.Context(), api.Query{})
+	nodes, err := d.Nodes(t.Context(), document.Query{})
 	if err != nil || len(nodes.Nodes) != 2 || nodes.Nodes[0].Interfaces["attached"] != 7 || !nodes.Nodes[0].Reported.Equal(said) || nodes.Nodes[1].Role != "reporter" {
 		t.Errorf("%+v, %v", nodes, err)
 	}
@@ -176,7 +186,7 @@ func TestDocuments(t *testing.T) {
 	}
 	// The number of remembered documents is bounded.
 	for n := range 3 * maxRemembered {
-		d.answer(question{cluster.QueryBindings, api.Query{Pod: strings.Repeat("p", n)}})
+		d.answer(question{cluster.QueryBindings, document.Query{Pod: strings.Repeat("p", n)}})
 	}
 	if len(d.remembered) > maxRemembered {
 		t.Errorf("%d are remembered", len(d.remembered))

@@ -21,6 +21,7 @@ import (
 	"github.com/dupip/dupip/cmd/reporter/kube"
 	"github.com/dupip/dupip/cmd/reporter/lead"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 	"github.com/dupip/dupip/gossip"
 )
 
@@ -129,10 +130,7 @@ func (r *reporter) loop(ctx context.Context) {
 			return
 		case m := <-r.gossip.Messages():
 			if report, ok := m.(cluster.Report); ok {
-				r.planner.Report(report, time.Now())
-				if report.Summary != nil {
-					r.documents.summarize(report.Node, *report.Summary, time.Now())
-				}
+				r.take(report, time.Now())
 			}
 			continue
 		case apply := <-r.results:
@@ -142,6 +140,21 @@ func (r *reporter) loop(ctx context.Context) {
 		}
 		r.turn(ctx, time.Now())
 	}
+}
+
+// take takes what an agent reports.
+func (r *reporter) take(report cluster.Report, now time.Time) {
+	if s := report.Summary; s != nil {
+		r.planner.Summary(report.Node, *s)
+		r.documents.summarize(report.Node, *s, now)
+		return
+	}
+	conflict, err := document.DecodeReport(report.Conflict, report.Node, report.At)
+	if err != nil {
+		r.log.Debug("a report was refused", "error", err)
+		return
+	}
+	r.planner.Conflict(report.Node, conflict, now)
 }
 
 // turn begins the next request, if there is one to make.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -23,7 +24,9 @@ import (
 	"github.com/dupip/dupip/cmd/reporter/events"
 	"github.com/dupip/dupip/cmd/reporter/kube"
 	"github.com/dupip/dupip/cmd/reporter/lead"
+	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 	"github.com/dupip/dupip/gossip"
 	"github.com/dupip/dupip/gossip/members"
 )
@@ -190,12 +193,70 @@ func TestFailuresLogged(t *testing.T) {
 	}
 	now := time.Unix(1e9, 0)
 	r.planner.Lead(nil, now)
-	r.planner.Report(cluster.Report{Node: "red/boot", Summary: &cluster.Summary{Findings: map[string]int{"unreserved address": 1}}}, now)
+	r.planner.Summary("red/boot", cluster.Summary{Findings: map[string]int{"unreserved address": 1}})
 	w := r.planner.Next(now)
 	for n := range 10_001 {
 		r.wrote(w, &kube.StatusError{Code: http.StatusForbidden}, now.Add(time.Duration(n)*time.Millisecond))
 	}
 	if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), "notLogged=9999\n") || testutil.ToFloat64(r.metrics.failed) != 10_001 {
 		t.Errorf("%d lines, %v counted:\n%.2000s", n, testutil.ToFloat64(r.metrics.failed), log)
+	}
+}
+
+// TestTake: what agents say reaches the planner and the documents; what is not valid, or a drill, makes no Event.
+func TestTake(t *testing.T) {
+	log := new(bytes.Buffer)
+	rules := collect.Rules(new(config.Config))
+	r := &reporter{
+		log:     slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		planner: events.New("r1", "kubectl dupip", events.DefaultRenew, rules), documents: newDocuments(cluster.Member{}, nil, rules),
+	}
+	now := time.Now()
+	r.planner.Lead(nil, now)
+	report := func(ip string, state detector.State) {
+		t.Helper()
+		c := detector.Conflict{
+			ID: "1-1", Key: detector.Key{Network: config.DefaultNetwork, IP: netip.MustParseAddr(ip)},
+			State: state, Scope: detector.CrossNode, SuspectedAt: now, ConfirmedAt: now, ResolvedAt: now,
+		}
+		for _, node := range []string{"red", "blue"} {
+			c.Holders = append(c.Holders, detector.Binding{
+				Key: c.Key, Evidence: detector.Announced, FirstSeen: now, Holder: detector.Holder{
+					ID: detector.HolderID{Node: cluster.NodeID(node, "boot"), Netns: 1}, Pod: detector.Pod{Namespace: "shop", Name: "on-" + node},
+				},
+			})
+		}
+		packed, err := document.EncodeReport(c, now, 4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.take(cluster.Report{Node: "red/boot", At: now, Conflict: packed}, now)
+	}
+	open := func(what string, want int) {
+		t.Helper()
+		if got := r.planner.Stats().Open; got != want {
+			t.Errorf("%s: %d conflicts are open, want %d", what, got, want)
+		}
+	}
+	report("192.0.2.9", detector.Confirmed)
+	open("a drill", 0)
+	report("10.0.0.7", detector.Confirmed)
+	open("a conflict", 1)
+	if w := r.planner.Next(now); w == nil || !strings.HasPrefix(w.Event.Regarding.Name, "on-") || !strings.Contains(w.Event.Note, "pod shop/on-") {
+		t.Errorf("%+v", w)
+	}
+	r.take(cluster.Report{Node: "red/boot", At: now, Conflict: []byte("no report")}, now)
+	open("no report", 1)
+	if text := log.String(); !strings.Contains(text, "a report was refused") || !strings.Contains(text, "red/boot") {
+		t.Errorf("the log:\n%s", text)
+	}
+	report("10.0.0.7", detector.Resolved)
+	open("its end", 0)
+	r.take(cluster.Report{Node: "red/boot", At: now, Summary: &cluster.Summary{Version: "0.2.0", Findings: map[string]int{"unreserved address": 1}}}, now)
+	if got := r.documents.summaries["red/boot"]; got.Version != "0.2.0" || !got.at.Equal(now) {
+		t.Errorf("the summary: %+v", got)
+	}
+	if w := r.planner.Next(now.Add(time.Minute)); w == nil || w.Event.Reason != events.ReasonUnreserved || w.Event.Regarding.Name != "red" {
+		t.Errorf("%+v", w)
 	}
 }

@@ -5,7 +5,6 @@
 package cluster
 
 import (
-	"cmp"
 	"net/netip"
 	"strings"
 	"time"
@@ -31,7 +30,7 @@ func BootID(id string) string {
 
 // Binding is a holder of an address, as its node reports it. The address is beside it.
 type Binding struct {
-	// Holder has ID and MAC; only in a [ProbeReply] and a [Document] also the rest.
+	// Holder has ID and MAC; only in a [ProbeReply] also the rest.
 	Holder    detector.Holder   `cbor:"1,keyasint,omitzero"`
 	Evidence  detector.Evidence `cbor:"2,keyasint,omitzero"`
 	FirstSeen time.Time         `cbor:"3,keyasint,omitzero"`
@@ -121,15 +120,17 @@ const (
 	QueryStories
 	QueryFindings
 	QueryStatus
-	QueryEvidence
+	QueryCaptures
 )
 
-// Query requests a [Document] of a member.
+// Query requests an answer of a member.
 type Query struct {
 	Kind QueryKind
-	// Answer takes the document for another node, one, without waiting. It is nil in a query of this node.
-	Answer chan<- Document
-	// IP restricts it to one address; the zero Addr is all. Stories and evidence need one.
+	// Answer takes the answer for another node, one, without waiting: JSON packed by gzip, of at most Limit bytes. It is nil in a query
+	// of this node.
+	Answer chan<- []byte
+	Limit  int
+	// IP restricts it to one address; the zero Addr is all. Stories and captures need one.
 	IP netip.Addr
 	// All includes resolved conflicts.
 	All bool
@@ -147,152 +148,6 @@ type Only struct {
 	Network   string       `cbor:"4,keyasint,omitzero"`
 }
 
-// Document is what one agent knows; fields that were not requested are empty.
-type Document struct {
-	Bindings  []detector.Binding  `cbor:"1,keyasint,omitempty"`
-	Conflicts []detector.Conflict `cbor:"2,keyasint,omitempty"`
-	Stories   []detector.Story    `cbor:"3,keyasint,omitempty"`
-	// NextHops are where the node's kernel would send packets to these addresses.
-	NextHops []NextHop `cbor:"4,keyasint,omitempty"`
-	// Omitted counts what did not fit.
-	Omitted int `cbor:"5,keyasint,omitempty"`
-	// Findings are those of the node's books.
-	Findings []Finding `cbor:"6,keyasint,omitempty"`
-	// Unchecked says which findings the node did not look for, or which packets it did not capture, and why.
-	Unchecked []string `cbor:"8,keyasint,omitempty"`
-	// Checked are the networks of CNI's configuration whose books the node has compared with what the findings were asked for.
-	Checked []string `cbor:"12,keyasint,omitempty"`
-	// Books are what the node's books say of the address of its stories.
-	Books []Book `cbor:"7,keyasint,omitempty"`
-	// Away are the nodes with holders of its conflicts that the node had lost for a while.
-	Away []Away `cbor:"9,keyasint,omitempty"`
-	// Status is the document of the node's status, in JSON.
-	Status []byte `cbor:"10,keyasint,omitempty"`
-	// Captures are what the node's holders of the address sent.
-	Captures []Capture `cbor:"11,keyasint,omitempty"`
-}
-
-// Capture is what one holder of a suspected address sent.
-type Capture struct {
-	// Conflict is its ID.
-	Conflict string          `cbor:"1,keyasint,omitzero"`
-	Key      detector.Key    `cbor:"2,keyasint,omitzero"`
-	Holder   detector.Holder `cbor:"3,keyasint,omitzero"`
-	// Since is when the capture began, with the suspicion or the holder, and Until when the conflict ended, or the holder
-	// left it; zero if neither has.
-	Since time.Time `cbor:"4,keyasint,omitzero"`
-	Until time.Time `cbor:"5,keyasint,omitzero"`
-	// Frames are in the order of time.
-	Frames []Frame `cbor:"6,keyasint,omitempty"`
-	// Lost counts the frames that were lost because many came at once.
-	Lost int `cbor:"7,keyasint,omitzero"`
-}
-
-// Frame is an Ethernet frame of Length bytes, of which Data has the headers.
-type Frame struct {
-	At     time.Time `cbor:"1,keyasint,omitzero"`
-	Length int       `cbor:"2,keyasint,omitzero"`
-	Data   []byte    `cbor:"3,keyasint,omitempty"`
-}
-
-// Away is when a node, or the one that says so, was cut off, see [Member].AwayFrom.
-type Away struct {
-	Node  string    `cbor:"1,keyasint,omitzero"` // its NodeID
-	From  time.Time `cbor:"2,keyasint,omitzero"`
-	Until time.Time `cbor:"3,keyasint,omitzero"`
-}
-
-// The kinds of findings.
-const (
-	// Unreserved: a pod has the address, but nobody has it reserved. It may be given out again.
-	Unreserved = "unreserved"
-	// Mismatched: a pod has the address, but it is reserved for another pod that runs.
-	Mismatched = "mismatched"
-	// Unheld: the address is reserved for a sandbox that does not exist any more. The range has one address less.
-	Unheld = "unheld"
-)
-
-// FindingKinds are all kinds of findings, the most urgent first. Agents of other versions may know more.
-var FindingKinds = []string{Mismatched, Unreserved, Unheld}
-
-// Finding is an address of which a book of a node and the wire say different things.
-type Finding struct {
-	Kind string     `cbor:"1,keyasint,omitzero"`
-	IP   netip.Addr `cbor:"2,keyasint,omitzero"`
-	// Book is its kind, Network its name in CNI's configuration, Store its path on the node.
-	Book    string    `cbor:"3,keyasint,omitzero"`
-	Network string    `cbor:"4,keyasint,omitzero"`
-	Store   string    `cbor:"5,keyasint,omitzero"`
-	Since   time.Time `cbor:"6,keyasint,omitzero"` // when it was found
-	// The holder: its interface, netns, pod and sandbox, in full if the book has it. They are empty if there is none.
-	Interface string         `cbor:"7,keyasint,omitzero"`
-	Netns     string         `cbor:"8,keyasint,omitzero"`
-	Pod       detector.Pod   `cbor:"9,keyasint,omitzero"`
-	Sandbox   string         `cbor:"10,keyasint,omitzero"`
-	Given     detector.Given `cbor:"11,keyasint,omitzero"`
-	// ReservedFor is the sandbox that has the reservation, ReservedPod its pod if that is known.
-	ReservedFor string       `cbor:"12,keyasint,omitzero"`
-	ReservedPod detector.Pod `cbor:"13,keyasint,omitzero"`
-}
-
-// Book is what a book of a node says of an address.
-type Book struct {
-	Kind    string `cbor:"1,keyasint,omitzero"`
-	Network string `cbor:"2,keyasint,omitzero"` // in CNI's configuration
-	// First and Last are the range that the address is given out from, invalid if there is none.
-	First netip.Addr `cbor:"3,keyasint,omitzero"`
-	Last  netip.Addr `cbor:"4,keyasint,omitzero"`
-	// Reserved: the address is reserved, since Since, for the sandbox with an id that begins so, and for its pod if that runs.
-	Reserved bool         `cbor:"5,keyasint,omitzero"`
-	Since    time.Time    `cbor:"6,keyasint,omitzero"`
-	Sandbox  string       `cbor:"7,keyasint,omitzero"`
-	Pod      detector.Pod `cbor:"8,keyasint,omitzero"`
-	// Unreserved counts the addresses that pods of the node were given and that the book has not reserved for them any more.
-	Unreserved int `cbor:"9,keyasint,omitzero"`
-	// Error is why the book cannot be read.
-	Error string `cbor:"10,keyasint,omitzero"`
-}
-
-// NextHopKind is where packets to an address go.
-type NextHopKind uint8
-
-// The kinds of next hops.
-const (
-	NextHopUnknown NextHopKind = iota + 1 // into Device; the kernel has no neighbour entry for the address now
-	NextHopHolder                         // to Holder, on this node or another
-	NextHopNode                           // to the node Node, by Device and Gateway
-	NextHopAway                           // off the node, by Device and Gateway
-	NextHopDevice                         // into Device, which leads to no known holder
-	NextHopSelf                           // to the node itself
-	NextHopNone                           // there is no route, or one that drops packets
-)
-
-var nextHopNames = map[NextHopKind]string{
-	NextHopHolder: "holder", NextHopNode: "node", NextHopAway: "away", NextHopDevice: "device", NextHopSelf: "self", NextHopNone: "nowhere",
-}
-
-// String returns the name of the kind, as documents have it; of one that this version does not know, "unknown".
-func (k NextHopKind) String() string { return cmp.Or(nextHopNames[k], "unknown") }
-
-// NextHop is where the kernel of a node would send a packet to an address now.
-type NextHop struct {
-	Key  detector.Key `cbor:"1,keyasint,omitzero"`
-	Kind NextHopKind  `cbor:"2,keyasint,omitzero"`
-	// Holder is set with NextHopHolder only, and Node, a NodeID, with NextHopNode only.
-	Holder detector.HolderID `cbor:"3,keyasint,omitzero"`
-	Node   string            `cbor:"4,keyasint,omitzero"`
-	// Device is the interface, bridge or uplink that the packet leaves by.
-	Device string `cbor:"5,keyasint,omitzero"`
-	// Gateway is the next hop, if that is not the address itself.
-	Gateway netip.Addr `cbor:"6,keyasint,omitzero"`
-}
-
-// Answer is the document of one member.
-type Answer struct {
-	Member   Member
-	Document Document
-}
-
 // Summary is the state of one node, for reporters.
 type Summary struct {
 	Version    string         `cbor:"1,keyasint,omitzero"`
@@ -301,10 +156,11 @@ type Summary struct {
 	Audit      string         `cbor:"4,keyasint,omitzero"` // the verdict of its audit
 }
 
-// Report is what an agent sends to a reporter: Conflict or Summary is set.
+// Report is what an agent sends to a reporter, at At: Conflict or Summary is set. The conflict is JSON packed by gzip.
 type Report struct {
 	Node     string // its NodeID
-	Conflict *detector.Conflict
+	At       time.Time
+	Conflict []byte
 	Summary  *Summary
 }
 

@@ -38,14 +38,14 @@ func openPeers(path string) *peersFile {
 	if errors.Is(err, fs.ErrNotExist) {
 		return p
 	}
-	var document struct{ Peers []netip.AddrPort }
+	var doc struct{ Peers []netip.AddrPort }
 	if err == nil {
-		err = json.Unmarshal(data, &document)
+		err = json.Unmarshal(data, &doc)
 	}
 	if err != nil {
 		p.err = fmt.Errorf("reading the known members from %s: %w", path, err)
 	}
-	for _, at := range document.Peers[:min(len(document.Peers), maxPeers)] {
+	for _, at := range doc.Peers[:min(len(doc.Peers), maxPeers)] {
 		if at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port()); transport.CheckAddress(at) == nil {
 			p.last = append(p.last, at)
 		}

@@ -21,12 +21,6 @@ const (
 	// minText at least.
 	maxOthers = 8
 	minText   = 24
-	// maxHolders bounds the holders of a conflict or story in a document, maxNotes the notes of a story.
-	maxHolders = 64
-	maxNotes   = 64
-	// maxFrames bounds the frames of one holder, and maxFrame their bytes.
-	maxFrames = 64
-	maxFrame  = 512
 	// maxTime is the longest time that travels.
 	maxTime = 100 * 365 * 24 * time.Hour
 )
@@ -43,11 +37,11 @@ type converter struct {
 }
 
 func sending(node string, now time.Time) converter {
-	return converter{own: node, from: now, to: time.Unix(0, 0), text: maxText, holders: maxHolders}
+	return converter{own: node, from: now, to: time.Unix(0, 0), text: maxText, holders: maxOthers}
 }
 
 func receiving(node string, now time.Time) converter {
-	return converter{other: node, from: time.Unix(0, 0), to: now, text: maxText, holders: maxHolders}
+	return converter{other: node, from: time.Unix(0, 0), to: now, text: maxText, holders: maxOthers}
 }
 
 // time converts a time that is not later than a moment from now.
@@ -107,7 +101,7 @@ func (c converter) brief(b *cluster.Binding) bool {
 
 // others converts a copy of other holders, and leaves out those that are invalid.
 func (c converter) others(list []cluster.Binding) (valid []cluster.Binding) {
-	for _, b := range list[:min(len(list), c.holders, maxOthers)] {
+	for _, b := range list[:min(len(list), c.holders)] {
 		if c.brief(&b) {
 			valid = append(valid, b)
 		}
@@ -153,17 +147,14 @@ func (c converter) reply(r *ProbeReply) bool {
 }
 
 func (c converter) report(r *Report) bool {
-	switch {
-	case r.Conflict != nil:
-		r.Conflict = new(*r.Conflict)
-		return c.conflict(r.Conflict)
-	case r.Summary != nil:
-		r.Summary = &cluster.Summary{
-			Version: Clean(r.Summary.Version, c.text), Audit: Clean(r.Summary.Audit, c.text),
-			Interfaces: c.counts(r.Summary.Interfaces), Findings: c.counts(r.Summary.Findings),
-		}
+	if r.Summary == nil {
+		return len(r.Conflict) > 0
 	}
-	return r.Summary != nil
+	r.Conflict, r.Summary = nil, &cluster.Summary{
+		Version: Clean(r.Summary.Version, c.text), Audit: Clean(r.Summary.Audit, c.text),
+		Interfaces: c.counts(r.Summary.Interfaces), Findings: c.counts(r.Summary.Findings),
+	}
+	return true
 }
 
 // counts converts a copy of the first of named numbers.
@@ -177,113 +168,6 @@ func (c converter) counts(numbers map[string]int) map[string]int {
 }
 
 func (c converter) sentence() int { return min(4*c.text, maxSentence) }
-
-// The elements of a document: each is converted, and reported to be valid or not.
-
-func (c converter) documented(b *detector.Binding) bool {
-	c.holder(&b.Holder)
-	c.past(&b.FirstSeen, &b.LastSeen)
-	return valid(b.Holder.ID, b.Evidence, detector.Forwarded)
-}
-
-// listed converts a binding of a list; those of others are not for the sender to list.
-func (c converter) listed(b *detector.Binding) bool {
-	return c.documented(b) && b.Holder.ID.Node == c.other && ValidKey(b.Key)
-}
-
-// holdersOf converts a copy of the holders of a conflict or story. Their key travels once.
-func (c converter) holdersOf(key detector.Key, list *[]detector.Binding) bool {
-	ok := true
-	*list = slices.Clone((*list)[:min(len(*list), c.holders)])
-	for i := range *list {
-		b := &(*list)[i]
-		ok = c.documented(b) && ok
-		if b.Key = (detector.Key{}); c.other != "" {
-			b.Key = key
-		}
-	}
-	return ok
-}
-
-func (c converter) conflict(v *detector.Conflict) bool {
-	v.ID, v.Pending = Clean(v.ID, c.text), Clean(v.Pending, maxSentence)
-	c.past(&v.SecondSeen, &v.SuspectedAt, &v.ConfirmedAt, &v.ResolvedAt)
-	return c.holdersOf(v.Key, &v.Holders) && ValidKey(v.Key) && v.State >= detector.Suspected && v.State <= detector.Resolved &&
-		v.Scope >= detector.SameNode && v.Scope <= detector.PodHost
-}
-
-func (c converter) story(s *detector.Story) bool {
-	s.Verdict = Clean(s.Verdict, maxSentence)
-	ok := c.holdersOf(s.Key, &s.Bindings) && ValidKey(s.Key)
-	if s.Conflict != nil {
-		s.Conflict = new(*s.Conflict)
-		ok = c.conflict(s.Conflict) && ok
-	}
-	s.Notes = slices.Clone(s.Notes[max(len(s.Notes)-maxNotes, 0):])
-	for i := range s.Notes {
-		n := &s.Notes[i]
-		c.past(&n.At)
-		c.id(&n.Holder)
-		n.Text = Clean(n.Text, maxSentence)
-		for _, text := range []*string{&n.Pod.Namespace, &n.Pod.Name, &n.Pod.UID, &n.NetnsName, &n.InterfaceName} {
-			*text = Clean(*text, c.text)
-		}
-	}
-	return ok
-}
-
-func (c converter) nextHop(h *cluster.NextHop) bool {
-	c.id(&h.Holder)
-	h.Node, h.Device, h.Gateway = Clean(h.Node, maxNodeID), Clean(h.Device, c.text), h.Gateway.WithZone("")
-	return ValidKey(h.Key) && h.Kind >= cluster.NextHopUnknown && h.Kind <= cluster.NextHopNone &&
-		(h.Kind != cluster.NextHopHolder || ValidHolder(h.Holder))
-}
-
-func (c converter) finding(f *cluster.Finding) bool {
-	c.past(&f.Since)
-	for _, text := range []*string{
-		&f.Kind, &f.Book, &f.Network, &f.Store, &f.Interface, &f.Netns, &f.Sandbox, &f.ReservedFor,
-		&f.Pod.Namespace, &f.Pod.Name, &f.Pod.UID, &f.ReservedPod.Namespace, &f.ReservedPod.Name, &f.ReservedPod.UID,
-	} {
-		*text = Clean(*text, c.text)
-	}
-	if f.Given > detector.GivenNo {
-		f.Given = detector.GivenUnknown
-	}
-	return validIP(f.IP)
-}
-
-func (c converter) away(a *cluster.Away) bool {
-	a.Node = Clean(a.Node, maxNodeID)
-	c.past(&a.From, &a.Until)
-	return a.Node != "" && !a.From.IsZero() && a.From.Before(a.Until)
-}
-
-// capture converts what the sender captured of a holder of its own.
-func (c converter) capture(v *cluster.Capture) bool {
-	v.Conflict = Clean(v.Conflict, c.text)
-	c.holder(&v.Holder)
-	v.Holder.ID.Node = c.other
-	c.past(&v.Since, &v.Until)
-	v.Lost = max(v.Lost, 0)
-	v.Frames = slices.Clone(v.Frames[:min(len(v.Frames), maxFrames)])
-	for i := range v.Frames {
-		f := &v.Frames[i]
-		c.past(&f.At)
-		f.Data = f.Data[:min(len(f.Data), maxFrame)]
-		f.Length = min(max(f.Length, len(f.Data)), 1<<20)
-	}
-	return ValidKey(v.Key) && ValidHolder(v.Holder.ID)
-}
-
-func (c converter) book(b *cluster.Book) bool {
-	c.past(&b.Since)
-	for _, text := range []*string{&b.Kind, &b.Network, &b.Sandbox, &b.Pod.Namespace, &b.Pod.Name, &b.Pod.UID} {
-		*text = Clean(*text, c.text)
-	}
-	b.Error, b.Unreserved = Clean(b.Error, maxSentence), max(b.Unreserved, 0)
-	return validIP(b.First) == validIP(b.Last) && b.First.IsValid() == validIP(b.First) && b.Last.IsValid() == validIP(b.Last)
-}
 
 func validIP(ip netip.Addr) bool {
 	return ip.IsValid() && !ip.IsUnspecified() && !ip.Is4In6() && ip.Zone() == ""

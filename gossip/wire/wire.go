@@ -1,7 +1,8 @@
 // Package wire has the messages between agents and their encoding, CBOR with integer keys (RFC 8949).
 //
 // The format only grows: a field or kind of message that is unknown is skipped and counted, and none is removed
-// or gets another meaning. The types of package detector that travel have their numbers there. Times travel as
+// or gets another meaning. The types of package detector that travel have their numbers there. Documents, in answers to queries and in
+// reports, are opaque here. Times travel as
 // ages: how long they are before the moment of sending. Whatever arrives may be hostile: sizes and nesting are bounded, and
 // a message with invalid values is refused without those beside it.
 package wire
@@ -217,15 +218,18 @@ type Resend struct {
 	Seq uint64 `cbor:"1,keyasint"`
 }
 
-// Report is what an agent tells a member with the role reporter: an open conflict, or a summary of the node. A later
-// report of the same conflict, or a later summary, replaces it.
+// Report is what an agent tells a member with the role reporter: a conflict, as bytes of at most [MaxReport] that only these two read, or
+// a summary of the node. A later report of the same conflict, or a later summary, replaces it.
 type Report struct {
-	Seq      uint64             `cbor:"1,keyasint"`
-	Conflict *detector.Conflict `cbor:"2,keyasint,omitempty"`
-	Summary  *cluster.Summary   `cbor:"3,keyasint,omitempty"`
+	Seq      uint64           `cbor:"1,keyasint"`
+	Conflict []byte           `cbor:"2,keyasint,omitempty"`
+	Summary  *cluster.Summary `cbor:"3,keyasint,omitempty"`
 }
 
-// Query asks a member for a [Document].
+// MaxReport is the size of the longest conflict in a [Report], in bytes: what surrounds it in a packet has 24 at most.
+const MaxReport = MaxPacket - 24
+
+// Query asks a member for an answer, bytes that only these two read.
 type Query struct {
 	Kind cluster.QueryKind `cbor:"1,keyasint"`
 	IP   netip.Addr        `cbor:"2,keyasint,omitzero"` // zero for all

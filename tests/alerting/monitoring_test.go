@@ -130,9 +130,9 @@ func (d *monitoring) write(name, text string) {
 	d.t.Do(os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600))
 }
 
-func (d *monitoring) writeYAML(name string, document any) {
+func (d *monitoring) writeYAML(name string, doc any) {
 	d.t.Helper()
-	text, err := yaml.Marshal(document)
+	text, err := yaml.Marshal(doc)
 	d.t.Do(err)
 	d.write(name, string(text))
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 	"github.com/dupip/dupip/gossip"
 	"github.com/dupip/dupip/gossip/members"
 	"github.com/dupip/dupip/gossip/transport"
@@ -302,7 +303,7 @@ func (w *crowd) keep(ctx context.Context) {
 func (a *crowdAgent) live(ctx context.Context) {
 	summary := cluster.Summary{Version: a.metadata.Version, Interfaces: map[string]int{"attached": crowdPods}, Findings: make(map[string]int)}
 	if a.number%100 == 0 { // so it may be somewhere
-		summary.Findings[cluster.Unreserved+" address"] = 1
+		summary.Findings[document.Unreserved+" address"] = 1
 	}
 	a.gossip.ReportSummary(summary)
 	timer := time.NewTimer(rand.N(summaryEvery))
@@ -316,28 +317,35 @@ func (a *crowdAgent) live(ctx context.Context) {
 			timer.Reset(summaryEvery)
 		case m := <-a.gossip.Messages():
 			if q, ok := m.(cluster.Query); ok {
-				q.Answer <- a.document(q)
+				go a.answer(q)
 			}
 		}
 	}
 }
 
-// document is what the agent knows. It has no stories and findings.
-func (a *crowdAgent) document(q cluster.Query) (d cluster.Document) {
+// answer says what the agent knows. It has no stories and findings.
+func (a *crowdAgent) answer(q cluster.Query) {
+	d := document.Answer{At: time.Now()}
 	switch q.Kind {
 	case cluster.QueryBindings:
 		for pod := range crowdPods {
-			d.Bindings = append(d.Bindings, a.binding(netip.AddrFrom4([4]byte{10, 110 + byte(a.number>>8), byte(a.number), byte(pod + 1)}), pod))
+			ip := netip.AddrFrom4([4]byte{10, 110 + byte(a.number>>8), byte(a.number), byte(pod + 1)})
+			d.Bindings = append(d.Bindings, document.NewBinding(a.binding(ip, pod)))
 		}
 	case cluster.QueryConflicts:
 		a.crowd.mu.Lock()
-		defer a.crowd.mu.Unlock()
-		d.Conflicts = slices.Clone(a.conflicts)
-		for _, c := range d.Conflicts {
-			d.NextHops = append(d.NextHops, cluster.NextHop{Key: c.Key, Kind: cluster.NextHopHolder, Holder: a.binding(c.Key.IP, conflictPod).Holder.ID, Device: "cni0"})
+		conflicts := slices.Clone(a.conflicts)
+		a.crowd.mu.Unlock()
+		for _, c := range conflicts {
+			doc := document.NewConflict(c)
+			own := slices.IndexFunc(doc.Holders, func(b document.Binding) bool { return b.NodeID() == a.id })
+			doc.Routes = []document.Route{{To: document.ToHolder, Holder: &own, Device: "cni0"}}
+			d.Conflicts = append(d.Conflicts, doc)
 		}
 	}
-	return d
+	if packed, err := d.Encode(q.Limit); err == nil {
+		q.Answer <- packed
+	}
 }
 
 // conflictPod is the number of the pod of each node that has a conflict.
@@ -369,7 +377,7 @@ func (w *crowd) raise(first, last int) {
 		}
 		for _, a := range pair {
 			a.conflicts = append(a.conflicts, conflict)
-			a.gossip.ReportConflict(conflict)
+			a.gossip.ReportConflict(conflict.Key, true, func(at time.Time, most int) ([]byte, error) { return document.EncodeReport(conflict, at, most) })
 		}
 	}
 }

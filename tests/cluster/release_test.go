@@ -60,7 +60,7 @@ func TestFirstHour(t *testing.T) {
 	})
 	c.run("kubectl -n shop describe pod old | sed -n '/^Events/,$p'")
 	c.pluginSays("conflicts", ip.String())
-	c.in(now, "kubectl dupip evidence "+ip.String()+" -o evidence.tar.gz; tar -tzf evidence.tar.gz")
+	c.in(now, "kubectl dupip capture "+ip.String()+" -o capture.tar.gz; tar -tzf capture.tar.gz")
 
 	c.onNodes(later, strings.ReplaceAll(node, "0.2.0", "0.2.1"))
 	c.in(later, upgrade)

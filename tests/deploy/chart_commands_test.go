@@ -126,7 +126,7 @@ func TestChartCommands(t *testing.T) {
 // onlyThese finds commands in the rest of a text.
 func onlyThese(t *testing.T, where string, c commands, text string) {
 	t.Helper()
-	if m := regexp.MustCompile(`[": ](dupip (explain|conflicts|status|nodes|doctor|audit|evidence|bindings)|kubectl -|NAMESPACE|journalctl).*`).FindString(text); m != "" {
+	if m := regexp.MustCompile(`[": ](dupip (explain|conflicts|status|nodes|doctor|audit|capture|bindings)|kubectl -|NAMESPACE|journalctl).*`).FindString(text); m != "" {
 		t.Errorf("%s has another command than %+v: %s", where, c, m)
 	}
 }

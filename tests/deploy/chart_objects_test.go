@@ -84,72 +84,72 @@ func decodeChart(text string) (*chartObjects, error) {
 	o := &chartObjects{}
 	stream := yamlstream.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
 	for {
-		document, err := stream.Read()
+		doc, err := stream.Read()
 		if errors.Is(err, io.EOF) {
 			return o, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		if err := o.add(document); err != nil {
-			return nil, fmt.Errorf("%w in\n%s", err, document)
+		if err := o.add(doc); err != nil {
+			return nil, fmt.Errorf("%w in\n%s", err, doc)
 		}
 	}
 }
 
-func (o *chartObjects) add(document []byte) error {
+func (o *chartObjects) add(doc []byte) error {
 	var kind metav1.PartialObjectMetadata
-	if err := yaml.Unmarshal(document, &kind); err != nil {
+	if err := yaml.Unmarshal(doc, &kind); err != nil {
 		return err
 	}
 	switch kind.APIVersion + " " + kind.Kind {
 	case "apps/v1 StatefulSet":
-		return strictly(document, &o.reporter.set)
+		return strictly(doc, &o.reporter.set)
 	case "rbac.authorization.k8s.io/v1 ClusterRole":
-		return strictly(document, &o.reporter.clusterRole)
+		return strictly(doc, &o.reporter.clusterRole)
 	case "rbac.authorization.k8s.io/v1 ClusterRoleBinding":
-		return strictly(document, &o.reporter.clusterBinding)
+		return strictly(doc, &o.reporter.clusterBinding)
 	case "rbac.authorization.k8s.io/v1 Role":
-		return strictly(document, &o.reporter.role)
+		return strictly(doc, &o.reporter.role)
 	case "rbac.authorization.k8s.io/v1 RoleBinding":
-		return strictly(document, &o.reporter.binding)
+		return strictly(doc, &o.reporter.binding)
 	case "v1 ServiceAccount":
 		if strings.HasSuffix(kind.Name, "-reporter") {
-			return strictly(document, &o.reporter.account)
+			return strictly(doc, &o.reporter.account)
 		}
-		return strictly(document, &o.account)
+		return strictly(doc, &o.account)
 	case "v1 Secret":
-		return strictly(document, &o.secret)
+		return strictly(doc, &o.secret)
 	case "v1 Service":
-		return strictly(document, &o.service)
+		return strictly(doc, &o.service)
 	case "v1 ConfigMap":
 		if strings.HasSuffix(kind.Name, "-dashboard") {
-			return strictly(document, &o.dashboard)
+			return strictly(doc, &o.dashboard)
 		}
-		return strictly(document, &o.config)
+		return strictly(doc, &o.config)
 	case "apps/v1 DaemonSet":
-		return strictly(document, &o.daemons)
+		return strictly(doc, &o.daemons)
 	case "batch/v1 Job":
-		return strictly(document, &o.drill)
+		return strictly(doc, &o.drill)
 	case "monitoring.coreos.com/v1 PodMonitor":
 		if strings.HasSuffix(kind.Name, "-reporter") {
-			return strictly(document, &o.reporter.monitor)
+			return strictly(doc, &o.reporter.monitor)
 		}
-		return strictly(document, &o.monitor)
+		return strictly(doc, &o.monitor)
 	case "monitoring.coreos.com/v1 PrometheusRule":
-		return strictly(document, &o.rule)
+		return strictly(doc, &o.rule)
 	}
 	return fmt.Errorf("a %q of %q", kind.Kind, kind.APIVersion)
 }
 
 // strictly decodes the one object of its kind, as the API server does: unknown fields,
 // fields in other letters, fields that are given twice and second objects are errors.
-func strictly[T any](document []byte, to **T) error {
+func strictly[T any](doc []byte, to **T) error {
 	if *to != nil {
 		return fmt.Errorf("a second %T", **to)
 	}
 	*to = new(T)
-	data, err := yaml.YAMLToJSONStrict(document)
+	data, err := yaml.YAMLToJSONStrict(doc)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func TestCommandLine(t *testing.T) {
 		{"schema", testSchema},
 		{"report of 0.1", testReport},
 		{"watch", testWatch},
-		{"evidence", testEvidenceNames},
+		{"capture", testCaptureNames},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.test(t, s) })
 	}

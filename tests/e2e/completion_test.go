@@ -121,7 +121,7 @@ func testOffers(t *testing.T, s *shown) {
 			}
 		}
 	}
-	for _, command := range []string{"explain", "evidence"} {
+	for _, command := range []string{"explain", "capture"} {
 		values, directive := s.complete(command, "")
 		if directive != noFiles || len(values) < 2 {
 			t.Errorf("completing %s: %q and %s", command, values, directive)

@@ -37,25 +37,25 @@ func doctor(l *lab.T, in *lab.Netns, change func(*exec.Cmd), args ...string) dia
 		got = dupip(l.TB, change, append([]string{"doctor", "-o", "json"}, args...)...)
 		return nil
 	}))
-	var document struct {
+	var doc struct {
 		Checks  []checked
 		Summary struct{ OK, Warnings, Failures, Skipped int }
 	}
-	if err := json.Unmarshal([]byte(got.stdout), &document); err != nil {
+	if err := json.Unmarshal([]byte(got.stdout), &doc); err != nil {
 		l.Fatal(fmt.Errorf("no report: %w, stdout %q, stderr %q", err, got.stdout, got.stderr))
 	}
 	r, counts := make(diagnosis), make(map[string]int)
-	for _, c := range document.Checks {
+	for _, c := range doc.Checks {
 		r[c.Name] = c
 		counts[c.Status]++
 		if (c.Status == "warn" || c.Status == "fail") && c.Advice == "" || c.Finding == "" || c.Status == "ok" && c.Advice != "" {
 			l.Errorf("a check without a text, or with one too many: %+v", c)
 		}
 	}
-	s := document.Summary
-	if want := map[string]int{"ok": s.OK, "warn": s.Warnings, "fail": s.Failures, "skip": s.Skipped}; len(document.Checks) != len(r) ||
+	s := doc.Summary
+	if want := map[string]int{"ok": s.OK, "warn": s.Warnings, "fail": s.Failures, "skip": s.Skipped}; len(doc.Checks) != len(r) ||
 		slices.ContainsFunc([]string{"ok", "warn", "fail", "skip"}, func(k string) bool { return want[k] != counts[k] }) {
-		l.Errorf("summary %+v of %d checks that count as %v", s, len(document.Checks), counts)
+		l.Errorf("summary %+v of %d checks that count as %v", s, len(doc.Checks), counts)
 	}
 	if wantCode := min(s.Failures, 1); got.code != wantCode || got.stderr != "" {
 		l.Errorf("exit %d with %d failures, stderr %q", got.code, s.Failures, got.stderr)
@@ -217,8 +217,8 @@ func TestDoctorPrints(t *testing.T) {
 				t.Errorf("%s: the columns are not where they should be:\n%s", format, got.stdout)
 			}
 		case "yaml":
-			var document map[string]any
-			if err := yaml.Unmarshal([]byte(got.stdout), &document); err != nil || document["summary"] == nil {
+			var doc map[string]any
+			if err := yaml.Unmarshal([]byte(got.stdout), &doc); err != nil || doc["summary"] == nil {
 				t.Errorf("%v in %s", err, got.stdout)
 			}
 		}

@@ -157,14 +157,14 @@ func refusals(t *lab.T, a *lab.Agent, p *lab.Pod) uint64 {
 	body, err := a.Client.Get(t.Context(), "/v1/status", "")
 	t.Do(err)
 	defer body.Close()
-	var document struct {
+	var doc struct {
 		Interfaces []struct {
 			Name    string
 			Refused struct{ Data, Announced, Answers, RingFull uint64 }
 		}
 	}
-	t.Do(json.NewDecoder(body).Decode(&document))
-	for _, i := range document.Interfaces {
+	t.Do(json.NewDecoder(body).Decode(&doc))
+	for _, i := range doc.Interfaces {
 		if i.Name == p.HostInterface {
 			return i.Refused.Data + i.Refused.Announced + i.Refused.Answers + i.Refused.RingFull
 		}

@@ -84,9 +84,9 @@ func TestMergedViewOfDeadHolder(t *testing.T) {
 					return fmt.Errorf("no conflict in the story: %s", story)
 				}
 				explained := []merged{*doc.Stories[0].Conflict}
-				for document, conflicts := range map[string][]merged{out: list.Conflicts, story: explained} {
+				for doc, conflicts := range map[string][]merged{out: list.Conflicts, story: explained} {
 					if got := open(conflicts); !slices.Equal(got, want) {
-						return fmt.Errorf("open conflicts %q, want %q: %s", got, want, document)
+						return fmt.Errorf("open conflicts %q, want %q: %s", got, want, doc)
 					}
 				}
 				return ok(list.Conflicts, explained)

@@ -23,7 +23,7 @@ import (
 // validator is the schema of one document, as it is published and without leave for other fields.
 type validator struct{ published, strict *jsonschema.Schema }
 
-func validatorOf(t *testing.T, document string) validator {
+func validatorOf(t *testing.T, doc string) validator {
 	t.Helper()
 	published, err := os.ReadFile("../" + schema.File)
 	if err != nil {
@@ -44,27 +44,27 @@ func validatorOf(t *testing.T, document string) validator {
 		if err := c.AddResource("api.schema.json", content); err != nil {
 			t.Fatal(err)
 		}
-		return c.MustCompile("api.schema.json#/$defs/" + document)
+		return c.MustCompile("api.schema.json#/$defs/" + doc)
 	}
 	return validator{compile(published), compile(strict)}
 }
 
 // validate returns why a document is not as published, or has more than the Go types.
 func (v validator) validate(data string) error {
-	document, err := jsonschema.UnmarshalJSON(strings.NewReader(data))
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(data))
 	if err != nil {
 		return err
 	}
-	if err := v.published.Validate(document); err != nil {
+	if err := v.published.Validate(doc); err != nil {
 		return fmt.Errorf("as published: %w", err)
 	}
-	return v.strict.Validate(document)
+	return v.strict.Validate(doc)
 }
 
 // checkDocuments checks what commands print in JSON about addresses.
 func checkDocuments(t *testing.T, a *lab.Agent, addresses ...string) {
 	t.Helper()
-	commands := []struct{ args, document string }{
+	commands := []struct{ args, doc string }{
 		{"audit", "Audit"},
 		{"audit --cluster", "Audit"},
 		{"bindings", "Bindings"},
@@ -79,11 +79,11 @@ func checkDocuments(t *testing.T, a *lab.Agent, addresses ...string) {
 		{"doctor", "DoctorReport"},
 	}
 	for _, ip := range addresses {
-		commands = append(commands, struct{ args, document string }{"explain " + ip, "Explanation"})
+		commands = append(commands, struct{ args, doc string }{"explain " + ip, "Explanation"})
 	}
 	for _, tt := range commands {
 		got := dupip(t, nil, append(strings.Fields(tt.args), "-o", "json", "--api-socket", a.Socket)...)
-		if err := validatorOf(t, tt.document).validate(got.stdout); err != nil {
+		if err := validatorOf(t, tt.doc).validate(got.stdout); err != nil {
 			t.Errorf("dupip %s -o json: %v\n%s", tt.args, err, got.stdout)
 		}
 	}
@@ -106,7 +106,7 @@ func testSchema(t *testing.T, s *shown) {
 	if err := validatorOf(t, "Configuration").validate(dupip(t, nil, "config", "check", "-", "-o", "json").stdout); err != nil {
 		t.Errorf("dupip config check -o json: %v", err)
 	}
-	for path, document := range map[string]string{
+	for path, doc := range map[string]string{
 		"audit?cluster=1":           "Audit",
 		"bindings?cluster=1":        "Bindings",
 		"conflicts?cluster=1&all=1": "Conflicts",
@@ -118,16 +118,16 @@ func testSchema(t *testing.T, s *shown) {
 		"nothing":                   "Error",
 		"status?all=1":              "Error",
 	} {
-		if err := validatorOf(t, document).validate(s.get("/v1/" + path).body); err != nil {
+		if err := validatorOf(t, doc).validate(s.get("/v1/" + path).body); err != nil {
 			t.Errorf("GET /v1/%s: %v", path, err)
 		}
 	}
-	for args, document := range map[string]string{
+	for args, doc := range map[string]string{
 		"conflicts --watch":           "ConflictEvent",
 		"conflicts --watch --cluster": "ConflictEvent",
 		"bindings --watch":            "BindingEvent",
 	} {
-		v := validatorOf(t, document)
+		v := validatorOf(t, doc)
 		for _, line := range s.events(t, 2, args) {
 			if err := v.validate(line); err != nil {
 				t.Errorf("dupip %s -o json: %v\n%s", args, err, line)
@@ -179,7 +179,7 @@ func (s *shown) get(path string) response {
 	return response{got.StatusCode, string(body)}
 }
 
-// A script that somebody wrote for the documents of version 0.1 works, and it would not if one of its fields were missing.
+// A script that somebody wrote for the documents works, and it would not if one of its fields were missing.
 func testReport(t *testing.T, s *shown) {
 	binary, err := lab.Binary()
 	s.Do(err)
@@ -190,7 +190,7 @@ func testReport(t *testing.T, s *shown) {
 		if err := os.WriteFile(filepath.Join(dir, "dupip"), []byte(fake), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.CommandContext(t.Context(), "sh", "testdata/report-0.1.sh", s.across.String())
+		cmd := exec.CommandContext(t.Context(), "sh", "testdata/report.sh", s.across.String())
 		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "DUPIP_API_SOCKET="+s.first.agent.Socket)
 		out, err := cmd.CombinedOutput()
 		return string(out), err

@@ -189,14 +189,14 @@ func TestDocumentsAndTables(t *testing.T) {
 			if strings.Contains(got.stdout, "\x1b") {
 				t.Errorf("%s: colour without a terminal", name)
 			}
-			var document map[string]any
+			var doc map[string]any
 			switch format {
 			case "json":
-				if err := json.Unmarshal([]byte(got.stdout), &document); err != nil {
+				if err := json.Unmarshal([]byte(got.stdout), &doc); err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
 			case "yaml":
-				if err := yaml.Unmarshal([]byte(got.stdout), &document); err != nil {
+				if err := yaml.Unmarshal([]byte(got.stdout), &doc); err != nil {
 					t.Errorf("%s: %v\n%s", name, err, got.stdout)
 				}
 			case "table":

@@ -64,9 +64,9 @@ func readManifest(path string) (*manifest, error) {
 	}
 	m := &manifest{}
 	var errs []error
-	for document := range strings.SplitSeq("\n"+string(data), "\n---\n") {
-		if strings.TrimSpace(document) != "" {
-			errs = append(errs, m.add([]byte(document)))
+	for doc := range strings.SplitSeq("\n"+string(data), "\n---\n") {
+		if strings.TrimSpace(doc) != "" {
+			errs = append(errs, m.add([]byte(doc)))
 		}
 	}
 	if err := errors.Join(append(errs, m.check())...); err != nil {
@@ -75,25 +75,25 @@ func readManifest(path string) (*manifest, error) {
 	return m, nil
 }
 
-func (m *manifest) add(document []byte) error {
+func (m *manifest) add(doc []byte) error {
 	var kind metav1.TypeMeta
-	if err := yaml.Unmarshal(document, &kind); err != nil {
+	if err := yaml.Unmarshal(doc, &kind); err != nil {
 		return err
 	}
 	switch kind.APIVersion + " " + kind.Kind {
 	case "v1 ServiceAccount":
-		return yaml.UnmarshalStrict(document, &m.account)
+		return yaml.UnmarshalStrict(doc, &m.account)
 	case "v1 ConfigMap":
 		m.configs = append(m.configs, corev1.ConfigMap{})
-		return yaml.UnmarshalStrict(document, &m.configs[len(m.configs)-1])
+		return yaml.UnmarshalStrict(doc, &m.configs[len(m.configs)-1])
 	case "v1 Service":
-		return yaml.UnmarshalStrict(document, &m.service)
+		return yaml.UnmarshalStrict(doc, &m.service)
 	case "apps/v1 DaemonSet":
 		known := slices.Clone(knownFields)
 		for _, field := range knownPodFields {
 			known = append(known, "spec.template.spec."+field)
 		}
-		return errors.Join(yaml.UnmarshalStrict(document, &m.set), checkFields(document, known))
+		return errors.Join(yaml.UnmarshalStrict(doc, &m.set), checkFields(doc, known))
 	}
 	return fmt.Errorf("a %s %s is not understood", kind.APIVersion, kind.Kind)
 }
@@ -128,17 +128,17 @@ func selects(selector, labels map[string]string) bool {
 
 // checkPod names the fields of a pod's specification that are not understood.
 func checkPod(spec *corev1.PodSpec) error {
-	document, err := json.Marshal(spec)
+	doc, err := json.Marshal(spec)
 	if err != nil {
 		return err
 	}
-	return checkFields(document, knownPodFields)
+	return checkFields(doc, knownPodFields)
 }
 
 // checkFields names the fields of a document, with their values, that are not among the known ones.
-func checkFields(document []byte, known []string) error {
+func checkFields(doc []byte, known []string) error {
 	var content any
-	if err := yaml.Unmarshal(document, &content); err != nil {
+	if err := yaml.Unmarshal(doc, &content); err != nil {
 		return err
 	}
 	var errs []error

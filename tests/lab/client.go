@@ -62,7 +62,7 @@ type Finding struct {
 	Node        string     `json:"node"`
 	Kind        string     `json:"kind"`
 	IP          netip.Addr `json:"ip"`
-	Network     string     `json:"network"`
+	Network     string     `json:"cniNetwork"`
 	Since       time.Time  `json:"since"`
 	Netns       string     `json:"netns"`
 	Pod         *PodRef    `json:"pod,omitempty"`

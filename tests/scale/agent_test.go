@@ -11,8 +11,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/exchange"
 	"github.com/dupip/dupip/agent/links"
-	"github.com/dupip/dupip/agent/peer"
 	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
@@ -21,7 +21,7 @@ import (
 	"github.com/dupip/dupip/tests/scale/simnet"
 )
 
-// An agent is the product's own between packets and sockets: a real detector, agent/peer, agent/probe with
+// An agent is the product's own between packets and sockets: a real detector, agent/exchange, agent/probe with
 // the real budget, real gossip. Its pods exist in name only: as long as they live, they answer every
 // probe at once. The agent sees as many of these answers as the observer records.
 type agent struct {
@@ -30,7 +30,7 @@ type agent struct {
 	endpoint *simnet.Endpoint
 	member   *simulatedMember // nil with real memberlists
 	detector *detector.Detector
-	peer     *peer.Peer
+	exchange *exchange.Exchange
 	prober   *probe.Prober
 	watch    func(node string, e detector.Event)
 	count    count
@@ -75,9 +75,9 @@ func newAgent(id string, endpoint *simnet.Endpoint, watch func(node string, e de
 		Budget:   probe.NewBudget(limits.VerifyPerSecond, limits.RefreshPerSecond),
 		Solicits: func(string) bool { return true }, Rescan: func(uint32) {},
 	})
-	a.peer = peer.New(peer.Options{Node: id, Detector: a.detector})
-	a.peer.Configure(func(string) bool { return true }, time.Now())
-	a.peer.Ready(time.Now())
+	a.exchange = exchange.New(exchange.Options{Node: id, Detector: a.detector})
+	a.exchange.Configure(func(string) bool { return true }, time.Now())
+	a.exchange.Ready(time.Now())
 	return a
 }
 
@@ -94,10 +94,10 @@ func (a *agent) run(ctx context.Context) {
 		defer lists.Stop()
 		a.listOwn()
 		for {
-			a.peer.Publish()
+			a.exchange.Publish()
 			a.act()
 			timer.Stop()
-			if at := a.peer.NextTick(); !at.IsZero() {
+			if at := a.exchange.NextTick(); !at.IsZero() {
 				timer.Reset(time.Until(at))
 			}
 			select {
@@ -105,44 +105,44 @@ func (a *agent) run(ctx context.Context) {
 				return
 			case m := <-a.gossip.Messages():
 				if query, ok := m.(cluster.Query); ok {
-					query.Answer <- cluster.Document{}
+					query.Answer <- []byte{0} // of nothing
 				} else {
-					a.peer.Receive(m, time.Now())
+					a.exchange.Receive(m, time.Now())
 				}
 			case f := <-a.operations:
 				f()
 			case <-lists.C:
 				a.listOwn()
 			case <-timer.C:
-				a.peer.Tick(time.Now())
+				a.exchange.Tick(time.Now())
 			}
 		}
 	})
 }
 
-// act carries out what the peer wants done.
+// act carries out what the exchange wants done.
 func (a *agent) act() {
-	for next := a.peer.Next(time.Now()); next != nil; next = a.peer.Next(time.Now()) {
+	for next := a.exchange.Next(time.Now()); next != nil; next = a.exchange.Next(time.Now()) {
 		switch action := next.(type) {
 		case detector.Event:
 			a.watch(a.id, action)
-		case peer.Probe:
+		case exchange.Probe:
 			a.probe(action)
-		case peer.ProbeRemote:
+		case exchange.ProbeRemote:
 			a.count.requests.Add(1)
-			peer.Send(action, a.gossip)
+			exchange.Send(action, a.gossip)
 		default:
-			peer.Send(action, a.gossip)
+			exchange.Send(action, a.gossip)
 		}
 	}
 }
 
 // probe probes a pod of this node within the limits.
-func (a *agent) probe(p peer.Probe) {
+func (a *agent) probe(p exchange.Probe) {
 	now := time.Now()
 	if p.Holder == a.host() {
 		refusal := a.prober.Allow(detector.Verify, p.ForOther, now)
-		if a.peer.Probed(p, refusal, now); refusal == (detector.ProbeRefusal{}) {
+		if a.exchange.Probed(p, refusal, now); refusal == (detector.ProbeRefusal{}) {
 			a.seeOwn(p.Key)
 		}
 		return
@@ -156,7 +156,7 @@ func (a *agent) probe(p peer.Probe) {
 		})
 	}
 	refusal := a.prober.Probe(p.Probe, bpf.VLAN{}, p.ForOther, now)
-	a.peer.Probed(p, refusal, now)
+	a.exchange.Probed(p, refusal, now)
 	if refusal != (detector.ProbeRefusal{}) {
 		a.count.refused.Add(1)
 		return
@@ -229,7 +229,7 @@ func (a *agent) end(key detector.Key) {
 	a.do(func() {
 		for _, holder := range a.pods[key] {
 			now := time.Now()
-			a.peer.Apply(a.detector.WithdrawInterface(holder.Interface, "the pod is gone", now), now)
+			a.exchange.Apply(a.detector.WithdrawInterface(holder.Interface, "the pod is gone", now), now)
 			a.prober.Forget(holder.Interface)
 			delete(a.answers, holder.Interface)
 		}
@@ -250,13 +250,13 @@ func (a *agent) listOwn() {
 // seeOwn is an address of the node itself, on a list.
 func (a *agent) seeOwn(key detector.Key) {
 	holder := detector.Holder{ID: a.host(), Interface: detector.Interface{Ifindex: 2}, InterfaceName: "eth0", MAC: detector.MAC{2, 1}, NetnsName: "host"}
-	a.peer.Observe(detector.Sighting{Key: key, Holder: holder, Evidence: detector.Host, Answer: true, At: time.Now()}, time.Now())
+	a.exchange.Observe(detector.Sighting{Key: key, Holder: holder, Evidence: detector.Host, Answer: true, At: time.Now()}, time.Now())
 }
 
 // see is a packet of a pod.
 func (a *agent) see(key detector.Key, holder *detector.Holder, answer bool) {
 	now := time.Now()
-	a.peer.Observe(detector.Sighting{
+	a.exchange.Observe(detector.Sighting{
 		Key: key, Holder: *holder, Evidence: detector.Announced, Answer: answer, At: now,
 	}, now)
 }

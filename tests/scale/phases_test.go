@@ -333,8 +333,9 @@ func (tw *simulation) silent(r *report) {
 	defer cancel()
 	began := time.Now()
 	var took []time.Duration
-	missing, err := tw.agents[len(tw.agents)-1].gossip.Query(ctx, cluster.Query{Kind: cluster.QueryConflicts}, func(cluster.Answer) {
+	missing, err := tw.agents[len(tw.agents)-1].gossip.Query(ctx, cluster.Query{Kind: cluster.QueryConflicts}, func(cluster.Member, []byte) error {
 		took = append(took, time.Since(began)) // one at a time, in order
+		return nil
 	})
 	tw.network.Partition(nil)
 	want := len(tw.agents) - rack - 1

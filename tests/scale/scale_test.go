@@ -1,5 +1,5 @@
 // Package scale runs clusters of 50, 500 and 5,000 nodes in one process, in virtual time. Every node
-// is real gossip and a real detector, joined by agent/peer. Package simnet is the network between
+// is real gossip and a real detector, joined by agent/exchange. Package simnet is the network between
 // them, and pods exist in name only. With 5,000 nodes the membership is simulated, too; see simulatedMembers.
 //
 // It compares the results with the goals of the design and prints the others. `make scale` runs it;

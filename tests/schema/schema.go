@@ -3,14 +3,17 @@
 package schema
 
 import (
+	"encoding"
 	"encoding/json"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/invopop/jsonschema"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/doctor"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // File is the published schema, from the folder of the tests.
@@ -22,27 +25,27 @@ const about = "The documents of dupip's commands with -o json, which are those o
 
 // documents are the types of all documents.
 var documents = []any{
-	api.Audit{},
-	api.BindingEvent{},
-	api.Bindings{},
-	api.Configuration{},
-	api.ConflictEvent{},
-	api.Conflicts{},
-	api.Error{},
-	api.Evidence{},
-	api.Explanation{},
-	api.Nodes{},
-	api.Status{},
-	api.Version{},
+	document.Audit{},
+	document.BindingEvent{},
+	document.Bindings{},
+	document.Configuration{},
+	document.ConflictEvent{},
+	document.Conflicts{},
+	document.Error{},
+	document.Captures{},
+	document.Explanation{},
+	document.Nodes{},
+	document.Status{},
+	document.Version{},
 	doctor.Report{},
 }
 
 // Make returns the schema. A strict one allows no other fields than those of this version. Its descriptions are the comments in the
 // Go sources; tests is the path of the folder of the tests, empty for a schema without descriptions.
 func Make(strict bool, tests string) ([]byte, error) {
-	r := jsonschema.Reflector{Anonymous: true, AllowAdditionalProperties: !strict, Namer: name}
+	r := jsonschema.Reflector{Anonymous: true, AllowAdditionalProperties: !strict, Namer: name, Mapper: scalar}
 	if tests != "" {
-		for _, dir := range []string{"/../agent/api", "/../agent/doctor"} {
+		for _, dir := range []string{"/../document", "/../agent/doctor"} {
 			if err := r.AddGoComments("github.com/dupip/dupip/tests", tests+dir, jsonschema.WithFullComment()); err != nil {
 				return nil, err
 			}
@@ -52,15 +55,28 @@ func Make(strict bool, tests string) ([]byte, error) {
 		Version: jsonschema.Version, Title: "dupip", Description: about,
 		Definitions: make(jsonschema.Definitions),
 	}
-	for _, document := range documents {
-		s := r.Reflect(document)
+	for _, doc := range documents {
+		s := r.Reflect(doc)
 		for name, definition := range s.Definitions {
 			all.Definitions[name] = definition
 		}
-		all.AnyOf = append(all.AnyOf, &jsonschema.Schema{Ref: "#/$defs/" + name(reflect.TypeOf(document))})
+		all.AnyOf = append(all.AnyOf, &jsonschema.Schema{Ref: "#/$defs/" + name(reflect.TypeOf(doc))})
 	}
 	data, err := json.MarshalIndent(all, "", "  ")
 	return append(data, '\n'), err
+}
+
+// scalar returns the schema of a type that writes itself as one value, nil for any other.
+func scalar(t reflect.Type) *jsonschema.Schema {
+	switch {
+	case t == reflect.TypeFor[time.Time]():
+		return nil // jsonschema knows it
+	case t == reflect.TypeFor[detector.Given]():
+		return &jsonschema.Schema{Type: "boolean"}
+	case t.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
+		return &jsonschema.Schema{Type: "string"}
+	}
+	return nil
 }
 
 // name tells doctor's status from the agent's.

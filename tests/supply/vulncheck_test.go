@@ -87,8 +87,8 @@ func database(t *testing.T, function string) string {
 	const id, when = "GO-2099-0001", "2099-01-01T00:00:00Z"
 	type object = map[string]any
 	dir := t.TempDir()
-	write := func(path string, document any) {
-		data, err := json.Marshal(document)
+	write := func(path string, doc any) {
+		data, err := json.Marshal(doc)
 		if err == nil {
 			err = os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755)
 		}

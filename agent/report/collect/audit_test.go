@@ -6,12 +6,12 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
-// others are the agents of other nodes; those without a document do not answer.
-type others map[string]*cluster.Document
+// others are the agents of other nodes; those without an answer say nothing.
+type others map[string]*document.Answer
 
 func (o others) members() (list []cluster.Member) {
 	for name := range o {
@@ -21,13 +21,19 @@ func (o others) members() (list []cluster.Member) {
 }
 
 // Query implements [Cluster].
-func (o others) Query(_ context.Context, q cluster.Query, answer func(cluster.Answer)) (silent []cluster.Member, err error) {
+func (o others) Query(_ context.Context, q cluster.Query, answer func(cluster.Member, []byte) error) (silent []cluster.Member, err error) {
 	for _, m := range o.members() {
 		if q.Node != "" && q.Node != m.Name {
 			continue
 		}
 		if d := o[m.Name]; d != nil {
-			answer(cluster.Answer{Member: m, Document: *d})
+			packed, err := d.Encode(1 << 20)
+			if err == nil {
+				err = answer(m, packed)
+			}
+			if err != nil {
+				return nil, err
+			}
 		} else {
 			silent = append(silent, m)
 		}
@@ -37,57 +43,57 @@ func (o others) Query(_ context.Context, q cluster.Query, answer func(cluster.An
 
 // Only what was compared can agree: the verdict of all answers together.
 func TestVerdict(t *testing.T) {
-	document := func(changes ...func(*cluster.Document)) *cluster.Document {
-		d := &cluster.Document{Checked: []string{"pods"}}
+	doc := func(changes ...func(*document.Answer)) *document.Answer {
+		d := &document.Answer{Checked: []string{"pods"}}
 		for _, c := range changes {
 			c(d)
 		}
 		return d
 	}
-	because := func(why string) func(*cluster.Document) {
-		return func(d *cluster.Document) { d.Unchecked = append(d.Unchecked, why) }
+	because := func(why string) func(*document.Answer) {
+		return func(d *document.Answer) { d.Unchecked = append(d.Unchecked, why) }
 	}
-	nothing := func(d *cluster.Document) { d.Checked = nil }
-	omitted := func(d *cluster.Document) { d.Omitted = 1 }
-	found := func(d *cluster.Document) {
-		d.Findings = []cluster.Finding{{Kind: cluster.Unreserved, IP: netip.MustParseAddr("10.1.2.5"), Network: "pods"}}
+	nothing := func(d *document.Answer) { d.Checked = nil }
+	omitted := func(d *document.Answer) { d.Omitted = 1 }
+	found := func(d *document.Answer) {
+		d.Findings = []document.Finding{{Kind: document.Unreserved, IP: netip.MustParseAddr("10.1.2.5"), CNINetwork: "pods"}}
 	}
-	none := document(nothing, because("everything: no network in /etc/cni/net.d"))
-	all := api.Query{Cluster: true}
+	none := doc(nothing, because("everything: no network in /etc/cni/net.d"))
+	all := document.Query{Cluster: true}
 	const missed = "what was asked for: it is in no book that dupip reads"
 	for name, test := range map[string]struct {
-		own     *cluster.Document // nil for a reporter
+		own     *document.Answer // nil for a reporter
 		others  others
-		q       api.Query
+		q       document.Query
 		verdict string
 		texts   string // unchecked
 	}{
-		"one node":                   {document(), nil, api.Query{}, "agree", "[]"},
-		"a node without a book":      {none, nil, api.Query{}, "not checked", "[everything: no network in /etc/cni/net.d]"},
-		"a part of a node":           {document(because("network cbr0")), nil, api.Query{}, "partly checked", "[network cbr0]"},
-		"a finding beside that":      {document(found, because("network cbr0")), nil, api.Query{}, "findings", "[network cbr0]"},
-		"a finding of another pod":   {document(found), nil, api.Query{Pod: "web"}, "agree", "[]"},
-		"left out":                   {document(omitted), nil, api.Query{}, "partly checked", "[]"},
-		"all nodes":                  {document(), others{"n2": document()}, all, "agree", "[]"},
-		"a silent node":              {document(), others{"n2": nil}, all, "partly checked", "[]"},
-		"a silent node by its name":  {nil, others{"n2": nil, "n3": document()}, api.Query{Node: "n2"}, "not checked", "[]"},
-		"one node without a book":    {document(), others{"n2": none}, all, "partly checked", "[on node n2, everything: no network in /etc/cni/net.d]"},
-		"that node by its name":      {nil, others{"n2": none, "n3": document()}, api.Query{Node: "n2"}, "not checked", "[on node n2, everything: no network in /etc/cni/net.d]"},
+		"one node":                   {doc(), nil, document.Query{}, "agree", "[]"},
+		"a node without a book":      {none, nil, document.Query{}, "not checked", "[everything: no network in /etc/cni/net.d]"},
+		"a part of a node":           {doc(because("network cbr0")), nil, document.Query{}, "partly checked", "[network cbr0]"},
+		"a finding beside that":      {doc(found, because("network cbr0")), nil, document.Query{}, "findings", "[network cbr0]"},
+		"a finding of another pod":   {doc(found), nil, document.Query{Pod: "web"}, "agree", "[]"},
+		"left out":                   {doc(omitted), nil, document.Query{}, "partly checked", "[]"},
+		"all nodes":                  {doc(), others{"n2": doc()}, all, "agree", "[]"},
+		"a silent node":              {doc(), others{"n2": nil}, all, "partly checked", "[]"},
+		"a silent node by its name":  {nil, others{"n2": nil, "n3": doc()}, document.Query{Node: "n2"}, "not checked", "[]"},
+		"one node without a book":    {doc(), others{"n2": none}, all, "partly checked", "[on node n2, everything: no network in /etc/cni/net.d]"},
+		"that node by its name":      {nil, others{"n2": none, "n3": doc()}, document.Query{Node: "n2"}, "not checked", "[on node n2, everything: no network in /etc/cni/net.d]"},
 		"no node has a book":         {none, others{"n2": none}, all, "not checked", "[everything: no network in /etc/cni/net.d on node n2, everything: no network in /etc/cni/net.d]"},
 		"all nodes are silent":       {nil, others{"n1": nil, "n2": nil}, all, "not checked", "[]"},
-		"no such network":            {document(nothing), nil, api.Query{Network: "typo"}, "not checked", "[" + missed + "]"},
-		"a network of another node":  {document(nothing), others{"n2": document()}, api.Query{Cluster: true, Network: "pods"}, "agree", "[]"},
-		"no such network on any":     {document(nothing), others{"n2": document(nothing)}, api.Query{Cluster: true, Network: "typo"}, "not checked", "[" + missed + "]"},
-		"left out on another node":   {document(), others{"n2": document(omitted)}, all, "partly checked", "[]"},
-		"a finding on another node":  {none, others{"n2": document(found)}, all, "findings", "[everything: no network in /etc/cni/net.d]"},
-		"a reporter":                 {nil, others{"n1": document(), "n2": document()}, all, "agree", "[]"},
-		"an agent that says nothing": {nil, others{"n1": new(cluster.Document)}, all, "not checked", "[" + missed + "]"},
+		"no such network":            {doc(nothing), nil, document.Query{Network: "typo"}, "not checked", "[" + missed + "]"},
+		"a network of another node":  {doc(nothing), others{"n2": doc()}, document.Query{Cluster: true, Network: "pods"}, "agree", "[]"},
+		"no such network on any":     {doc(nothing), others{"n2": doc(nothing)}, document.Query{Cluster: true, Network: "typo"}, "not checked", "[" + missed + "]"},
+		"left out on another node":   {doc(), others{"n2": doc(omitted)}, all, "partly checked", "[]"},
+		"a finding on another node":  {none, others{"n2": doc(found)}, all, "findings", "[everything: no network in /etc/cni/net.d]"},
+		"a reporter":                 {nil, others{"n1": doc(), "n2": doc()}, all, "agree", "[]"},
+		"an agent that says nothing": {nil, others{"n1": new(document.Answer)}, all, "not checked", "[" + missed + "]"},
 	} {
 		c := &Collection{Self: cluster.Member{Name: "n1", Boot: "b", Self: true, State: cluster.Alive}}
 		if test.own == nil {
 			c.Self = cluster.Member{Name: "r1", Boot: "b", Role: cluster.Reporter}
 		} else {
-			c.Add(cluster.Answer{Member: c.Self, Document: *test.own})
+			c.Add(*test.own)
 		}
 		if err := c.Ask(t.Context(), test.others, test.others.members(), test.q, cluster.QueryFindings); err != nil {
 			t.Fatal(name, err)

@@ -9,12 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/config"
-	"github.com/dupip/dupip/agent/report/advice"
-	"github.com/dupip/dupip/agent/report/merge"
-	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/merge"
 )
 
 const (
@@ -22,13 +20,15 @@ const (
 	queryTime = 5 * time.Second
 	// MaxRouted limits the conflicts of one document whose routes are looked up.
 	MaxRouted = 64
+	// room is for the answers of other nodes, in bytes of JSON: of those that come later only their number is known.
+	room = 48 << 20
 )
 
 // Cluster asks the agents of other nodes. Its method is safe for concurrent use.
 type Cluster interface {
-	// Query queries the other members and calls answer for each document as it comes, one at a time. It
-	// returns those that had not answered when ctx ended; it fails only if it cannot query anybody.
-	Query(ctx context.Context, q cluster.Query, answer func(cluster.Answer)) (silent []cluster.Member, err error)
+	// Query queries the other members and calls answer for each answer, a packed [document.Answer], as it comes, one at a time. It
+	// returns those that had not answered when ctx ended, or whose answer was refused; it fails only if it cannot query anybody.
+	Query(ctx context.Context, q cluster.Query, answer func(cluster.Member, []byte) error) (silent []cluster.Member, err error)
 }
 
 // Collection is what is known about a query: first [Collection.Add] and [Collection.Ask], then one document. It belongs to one
@@ -37,20 +37,18 @@ type Collection struct {
 	// Self is who asks.
 	Self  cluster.Member
 	Rules merge.Rules
-	// NextHop returns where the asking node sends packets to the address of a conflict, false if that is unknown. It is nil
+	// Route returns where the asking node sends packets to the address of a conflict, false if that is unknown. It is nil
 	// if Self is not the agent of a node.
-	NextHop func(detector.Conflict) (cluster.NextHop, bool)
-	// Holders has the names of holders on the asking node, Configured where it has the address of a story.
-	Holders    map[detector.HolderID]detector.Holder
-	Configured []api.Configured
+	Route func(document.Conflict) (document.Route, bool)
+	// Configured is where the asking node has the address of a story.
+	Configured []document.Configured
 
-	answers  []cluster.Answer
-	coverage api.Coverage
-	// hops are those that agents reported, addresses those of live agents; away has the nodes that another, or Self, had
-	// lost for a while, all by NodeID. advised counts the conflicts with advice.
-	hops      map[detector.Key][]advice.NextHop
+	answers  []document.Answer
+	coverage document.Coverage
+	// addresses are those of live agents; away are the absences that nodes, or Self, know of, all by NodeID. advised counts the
+	// conflicts with advice.
 	addresses map[string]netip.Addr
-	away      map[string][]cluster.Away
+	away      map[string][]document.Absence
 	advised   int
 }
 
@@ -63,29 +61,32 @@ func Rules(c *config.Config) merge.Rules {
 }
 
 // Query returns what to ask agents for an answer to q.
-func Query(q api.Query, kind cluster.QueryKind) cluster.Query {
+func Query(q document.Query, kind cluster.QueryKind) cluster.Query {
 	return cluster.Query{
 		Kind: kind, IP: q.IP, All: q.All, Node: q.Node,
 		Only: cluster.Only{Prefix: q.Prefix, Namespace: q.Namespace, Pod: q.Pod, Network: q.Network},
 	}
 }
 
-// Add adds the document of an agent.
-func (c *Collection) Add(a cluster.Answer) { c.answers = append(c.answers, a) }
+// Add adds what the asking node's own agent answers.
+func (c *Collection) Add(a document.Answer) {
+	a.Node, a.BootID, a.Self = c.Self.Name, c.Self.Boot, true
+	c.answers = append(c.answers, a)
+}
 
 // Empty reports whether nobody has answered.
 func (c *Collection) Empty() bool { return len(c.answers) == 0 }
 
 // Alone notes that there are no agents to ask.
-func (c *Collection) Alone(q api.Query) {
+func (c *Collection) Alone(q document.Query) {
 	if q.Cluster || q.Node != "" {
-		c.coverage = api.Coverage{Alone: true, Asked: len(c.answers)}
+		c.coverage = document.Coverage{Alone: true, Asked: len(c.answers)}
 	}
 }
 
 // Ask asks those of the members, agents in any state, that q is about and that have not been added, and adds their answers.
-// The error is [api.ErrNoSuchNode] if there are none, and none was added.
-func (c *Collection) Ask(ctx context.Context, network Cluster, members []cluster.Member, q api.Query, kind cluster.QueryKind) error {
+// The error is [document.ErrNoSuchNode] if there are none, and none was added.
+func (c *Collection) Ask(ctx context.Context, network Cluster, members []cluster.Member, q document.Query, kind cluster.QueryKind) error {
 	c.addMembers(members)
 	if !q.Cluster && q.Node == "" {
 		return nil
@@ -94,7 +95,7 @@ func (c *Collection) Ask(ctx context.Context, network Cluster, members []cluster
 		return m.NodeID() == c.Self.NodeID() || q.Node != "" && m.Name != q.Node
 	})
 	if len(c.answers)+len(others) == 0 && q.Node != "" {
-		return fmt.Errorf("%w as %q: \"dupip nodes\" lists them", api.ErrNoSuchNode, q.Node)
+		return fmt.Errorf("%w as %q: \"dupip nodes\" lists them", document.ErrNoSuchNode, q.Node)
 	}
 	c.coverage.Asked = len(c.answers)
 	if len(others) == 0 {
@@ -104,15 +105,23 @@ func (c *Collection) Ask(ctx context.Context, network Cluster, members []cluster
 	defer cancel()
 	answered := map[string]bool{c.Self.NodeID(): true}
 	// After an error there are no answers, and all live members are missing.
-	silent, _ := network.Query(ctx, Query(q, kind), func(answer cluster.Answer) {
-		if id := answer.Member.NodeID(); !answered[id] {
-			answered[id] = true
-			c.Add(answer)
-			for _, h := range answer.Document.NextHops[:min(len(answer.Document.NextHops), MaxRouted)] {
-				c.hops[h.Key] = append(c.hops[h.Key], advice.NextHop{Node: id, NextHop: h})
-			}
-			c.away[id] = answer.Document.Away
+	left := room
+	silent, _ := network.Query(ctx, Query(q, kind), func(m cluster.Member, packed []byte) error {
+		id := m.NodeID()
+		if answered[id] {
+			return nil
 		}
+		a, size, err := document.DecodeAnswer(packed, m.Name, m.Boot, time.Now())
+		if err != nil {
+			return err
+		}
+		answered[id] = true
+		if left -= size; left < 0 {
+			a = document.Answer{Node: m.Name, BootID: m.Boot, Omitted: a.Omitted + a.Elements()}
+		}
+		c.answers = append(c.answers, a)
+		c.away[id] = a.Absences
+		return nil
 	})
 	var missing []string
 	addMissing := func(members []cluster.Member, dead bool) {
@@ -126,13 +135,13 @@ func (c *Collection) Ask(ctx context.Context, network Cluster, members []cluster
 	addMissing(silent, true)
 	addMissing(others, q.Node != "" && len(answered)+len(missing) == 1 && !slices.ContainsFunc(others, cluster.Member.Live))
 	c.coverage.Asked = len(c.answers) + len(missing)
-	c.coverage.Missing = nameList(missing)
+	c.coverage.Missing = merge.NameList(missing)
 	slices.Sort(c.coverage.Missing)
 	return nil
 }
 
 func (c *Collection) addMembers(members []cluster.Member) {
-	c.hops, c.addresses, c.away = make(map[detector.Key][]advice.NextHop), make(map[string]netip.Addr), make(map[string][]cluster.Away)
+	c.addresses, c.away = make(map[string]netip.Addr), make(map[string][]document.Absence)
 	for _, m := range members {
 		at, err := netip.ParseAddrPort(m.Address)
 		if err != nil || !m.Live() {
@@ -141,13 +150,13 @@ func (c *Collection) addMembers(members []cluster.Member) {
 		c.addresses[m.NodeID()] = at.Addr().Unmap()
 		if !m.AwayFrom.IsZero() {
 			self := c.Self.NodeID()
-			c.away[self] = append(c.away[self], cluster.Away{Node: m.NodeID(), From: m.AwayFrom, Until: m.AwayUntil})
+			c.away[self] = append(c.away[self], document.Absence{Node: m.Name, BootID: m.Boot, From: m.AwayFrom, Until: m.AwayUntil})
 		}
 	}
 }
 
 // covered returns who answered, and that so many elements were omitted.
-func (c *Collection) covered(omitted int) api.Coverage {
+func (c *Collection) covered(omitted int) document.Coverage {
 	c.coverage.Omitted = omitted
 	c.coverage.Partial = len(c.coverage.Missing) > 0 || omitted > 0
 	return c.coverage

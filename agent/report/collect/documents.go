@@ -2,68 +2,58 @@ package collect
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
 
-	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/agent/report/merge"
 	"github.com/dupip/dupip/detector"
-	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/merge"
 )
 
 // Bindings makes the document of bindings.
-func (c *Collection) Bindings(q api.Query) api.Bindings {
+func (c *Collection) Bindings(q document.Query) document.Bindings {
 	bindings, omitted := merge.Bindings(c.answers)
-	document := api.Bindings{
-		Node: c.Self.Name, Bindings: make([]api.Binding, 0, len(bindings)), Coverage: c.covered(omitted),
-	}
+	doc := document.Bindings{Node: c.Self.Name, Bindings: []document.Binding{}, Coverage: c.covered(omitted)}
 	for _, b := range bindings {
-		if b := api.NewBinding(b); q.SelectsBinding(b) {
-			document.Bindings = append(document.Bindings, b)
+		if q.SelectsBinding(b) {
+			doc.Bindings = append(doc.Bindings, b)
 		}
 	}
-	return document
+	return doc
 }
 
 // Conflicts makes the document of conflicts.
-func (c *Collection) Conflicts(q api.Query) api.Conflicts {
+func (c *Collection) Conflicts(q document.Query) document.Conflicts {
 	conflicts, omitted := merge.Conflicts(c.answers, c.Rules)
-	document := api.Conflicts{
-		Node: c.Self.Name, Conflicts: make([]api.Conflict, 0, len(conflicts)), Coverage: c.covered(omitted),
-	}
-	selected := conflicts[:0]
+	doc := document.Conflicts{Node: c.Self.Name, Conflicts: []document.Conflict{}, Coverage: c.covered(omitted)}
 	for _, conflict := range conflicts {
-		one := api.NewConflict(conflict)
-		if !q.SelectsConflict(one) {
-			continue // without advice, which is limited
+		if q.SelectsConflict(conflict) {
+			c.advise(&conflict) // only these: advice is limited
+			doc.Conflicts = append(doc.Conflicts, conflict)
 		}
-		c.advise(&one, conflict)
-		document.Conflicts = append(document.Conflicts, one)
-		selected = append(selected, conflict)
 	}
-	for _, pair := range merge.Pairs(selected) {
-		document.Pairs = append(document.Pairs, pair.Pair)
+	for _, pair := range merge.Pairs(doc.Conflicts) {
+		doc.Pairs = append(doc.Pairs, pair.Pair)
 	}
-	return document
+	return doc
 }
 
 // Explanation makes the document about q.IP.
-func (c *Collection) Explanation(q api.Query) api.Explanation {
-	document := api.Explanation{
-		Node: c.Self.Name, BootID: c.Self.Boot, IP: q.IP.String(), Stories: []api.Story{}, Configured: c.Configured, Coverage: c.covered(0),
-		NeverCompared: neverCompared(q.IP),
+func (c *Collection) Explanation(q document.Query) document.Explanation {
+	doc := document.Explanation{
+		Node: c.Self.Name, BootID: c.Self.Boot, IP: q.IP, Configured: c.Configured, Coverage: c.covered(0),
+		NeverCompared: neverCompared(q.IP), Stories: merge.Stories(c.answers, c.Rules),
 	}
 	for _, a := range c.answers {
-		for _, b := range a.Document.Books {
-			document.Books = append(document.Books, newBook(a.Member, b))
+		doc.Books = append(doc.Books, a.Books...)
+	}
+	for i := range doc.Stories {
+		if conflict := doc.Stories[i].Conflict; conflict != nil {
+			c.advise(conflict)
 		}
 	}
-	for _, story := range merge.Stories(c.answers, c.Rules) {
-		document.Stories = append(document.Stories, c.story(story))
-	}
-	return document
+	return doc
 }
 
 // neverCompared says what an address is that the observer passes over, as bpf/parse.h has it; empty for others.
@@ -83,29 +73,29 @@ func neverCompared(ip netip.Addr) string {
 
 // Audit makes the document of findings, without the books of the asking node. What is not checked counts: only here it is judged
 // whether books and wire agree.
-func (c *Collection) Audit(q api.Query) api.Audit {
-	document := api.Audit{Node: c.Self.Name, BootID: c.Self.Boot, Findings: []api.Finding{}}
+func (c *Collection) Audit(q document.Query) document.Audit {
+	doc := document.Audit{Node: c.Self.Name, BootID: c.Self.Boot, Findings: []document.Finding{}}
 	omitted := 0
 	var others []string // what was not checked on other nodes, and there
 	where := make(map[string][]string)
 	nowhere := false // an answer had nothing of what was asked for, and has not said why
 	for _, a := range c.answers {
-		omitted += a.Document.Omitted
-		document.Checked = append(document.Checked, a.Document.Checked...)
-		nowhere = nowhere || len(a.Document.Checked)+len(a.Document.Unchecked) == 0
-		for _, text := range a.Document.Unchecked {
-			if a.Member.NodeID() == c.Self.NodeID() {
-				document.Unchecked = append(document.Unchecked, text)
+		omitted += a.Omitted
+		doc.Checked = append(doc.Checked, a.Checked...)
+		nowhere = nowhere || len(a.Checked)+len(a.Unchecked) == 0
+		for _, text := range a.Unchecked {
+			if a.Self {
+				doc.Unchecked = append(doc.Unchecked, text)
 				continue
 			}
 			if where[text] == nil {
 				others = append(others, text)
 			}
-			where[text] = append(where[text], a.Member.Name)
+			where[text] = append(where[text], a.Node)
 		}
-		for _, f := range a.Document.Findings {
-			if f := NewFinding(a.Member, f); q.SelectsFinding(f) {
-				document.Findings = append(document.Findings, f)
+		for _, f := range a.Findings {
+			if q.SelectsFinding(f) {
+				doc.Findings = append(doc.Findings, f)
 			}
 		}
 	}
@@ -115,101 +105,61 @@ func (c *Collection) Audit(q api.Query) api.Audit {
 		if n := len(where[text]); n > 1 {
 			on = fmt.Sprintf("on %d nodes (%s)", n, detector.List(where[text]))
 		}
-		document.Unchecked = append(document.Unchecked, on+", "+text)
+		doc.Unchecked = append(doc.Unchecked, on+", "+text)
 	}
-	slices.SortStableFunc(document.Findings, func(x, y api.Finding) int {
-		return cmp.Or(cmp.Compare(slices.Index(cluster.FindingKinds, x.Kind), slices.Index(cluster.FindingKinds, y.Kind)), cmp.Compare(x.Node, y.Node))
+	slices.SortStableFunc(doc.Findings, func(x, y document.Finding) int {
+		return cmp.Or(cmp.Compare(slices.Index(document.FindingKinds, x.Kind), slices.Index(document.FindingKinds, y.Kind)), cmp.Compare(x.Node, y.Node))
 	})
-	slices.Sort(document.Checked)
-	document.Checked = slices.Compact(document.Checked)
-	document.Coverage = c.covered(omitted)
+	slices.Sort(doc.Checked)
+	doc.Checked = slices.Compact(doc.Checked)
+	doc.Coverage = c.covered(omitted)
 	switch {
-	case len(document.Findings) > 0:
-		document.Verdict = api.AuditFindings
-	case len(document.Checked) == 0:
-		document.Verdict = api.AuditNothing
+	case len(doc.Findings) > 0:
+		doc.Verdict = document.AuditFindings
+	case len(doc.Checked) == 0:
+		doc.Verdict = document.AuditNothing
 		if nowhere {
-			document.Unchecked = append(document.Unchecked, "what was asked for: it is in no book that dupip reads")
+			doc.Unchecked = append(doc.Unchecked, "what was asked for: it is in no book that dupip reads")
 		}
-	case len(document.Unchecked) > 0 || document.Partial:
-		document.Verdict = api.AuditPartly
+	case len(doc.Unchecked) > 0 || doc.Partial:
+		doc.Verdict = document.AuditPartly
 	default:
-		document.Verdict = api.AuditAgrees
+		doc.Verdict = document.AuditAgrees
 	}
-	return document
+	return doc
 }
 
-// Evidence makes the document of what the holders of q.IP sent.
-func (c *Collection) Evidence(q api.Query) api.Evidence {
-	document := api.Evidence{Node: c.Self.Name, IP: q.IP.String(), Captures: []api.Capture{}}
+// Captures makes the document of what the holders of q.IP sent.
+func (c *Collection) Captures(q document.Query) document.Captures {
+	doc := document.Captures{Node: c.Self.Name, IP: q.IP, Captures: []document.Capture{}}
 	omitted := 0
 	for _, a := range c.answers {
-		omitted += a.Document.Omitted
-		for _, text := range a.Document.Unchecked {
-			document.Unchecked = append(document.Unchecked, "on node "+a.Member.Name+", "+text)
+		omitted += a.Omitted
+		for _, text := range a.Unchecked {
+			doc.Unchecked = append(doc.Unchecked, "on node "+a.Node+", "+text)
 		}
-		for _, v := range a.Document.Captures {
-			if v.Key.IP != q.IP { // not what was asked for
+		for _, v := range a.Captures {
+			if v.IP == q.IP {
+				doc.Captures = append(doc.Captures, v)
+			} else { // not what was asked for
 				omitted++
-				continue
 			}
-			document.Captures = append(document.Captures, newCapture(a.Member, v))
 		}
 	}
-	slices.Sort(document.Unchecked)
-	slices.SortStableFunc(document.Captures, func(x, y api.Capture) int {
+	slices.Sort(doc.Unchecked)
+	slices.SortStableFunc(doc.Captures, func(x, y document.Capture) int {
 		return cmp.Or(x.Since.Compare(y.Since), cmp.Compare(x.Node, y.Node))
 	})
-	document.Coverage = c.covered(omitted)
-	return document
-}
-
-// newCapture makes the document of what a holder on a node sent.
-func newCapture(node cluster.Member, v cluster.Capture) api.Capture {
-	document := api.Capture{
-		Node: node.Name, BootID: node.Boot, Conflict: v.Conflict, Network: v.Key.Network, IP: v.Key.IP.String(), Since: v.Since.Round(0),
-		Until: v.Until.Round(0), Interface: v.Holder.InterfaceName, Netns: v.Holder.NetnsName, MAC: v.Holder.MAC.String(),
-		Pod: api.NewPod(v.Holder.Pod), Lost: v.Lost, Frames: make([]api.Frame, 0, len(v.Frames)),
-	}
-	for _, f := range v.Frames {
-		document.Frames = append(document.Frames, api.Frame{At: f.At.Round(0), Length: f.Length, Data: f.Data})
-	}
-	return document
+	doc.Coverage = c.covered(omitted)
+	return doc
 }
 
 // Status returns the status of the node with that name, as its agent made it.
-func (c *Collection) Status(node string) (document api.Status, err error) {
-	// Of namesakes, the first one that answered.
-	n := slices.IndexFunc(c.answers, func(a cluster.Answer) bool { return len(a.Document.Status) > 0 })
-	if n < 0 {
-		return document, fmt.Errorf("node %s does not send its status: \"dupip nodes\" shows whether its agent runs, and its version", node)
+func (c *Collection) Status(node string) (document.Status, error) {
+	for _, a := range c.answers { // of namesakes, the first one that answered
+		if a.Status != nil {
+			return *a.Status, nil
+		}
 	}
-	if err = json.Unmarshal(c.answers[n].Document.Status, &document); err != nil {
-		return document, fmt.Errorf("node %s: the status that it sent cannot be read: %w", node, err)
-	}
-	document.Node, document.BootID = c.answers[n].Member.Name, c.answers[n].Member.Boot
-	return document, nil
-}
-
-// NewFinding makes the document of a finding on a node.
-func NewFinding(node cluster.Member, f cluster.Finding) api.Finding {
-	return api.Finding{
-		Node: node.Name, BootID: node.Boot, Kind: f.Kind, IP: f.IP.String(), Network: f.Network, Book: f.Book, Store: f.Store, Since: f.Since.Round(0),
-		Interface: f.Interface, Netns: f.Netns, Pod: api.NewPod(f.Pod), Sandbox: f.Sandbox, Given: api.NewGiven(f.Given),
-		ReservedFor: f.ReservedFor, ReservedPod: api.NewPod(f.ReservedPod),
-	}
-}
-
-// newBook makes the document of what a book of a node says of an address.
-func newBook(node cluster.Member, b cluster.Book) api.Book {
-	document := api.Book{
-		Node: node.Name, BootID: node.Boot, Kind: b.Kind, Network: b.Network, Covers: b.First.IsValid(), Unreserved: b.Unreserved, Error: b.Error,
-	}
-	if b.First.IsValid() {
-		document.Range = b.First.String() + "-" + b.Last.String()
-	}
-	if b.Reserved {
-		document.Reservation = &api.Reservation{Sandbox: b.Sandbox, Pod: api.NewPod(b.Pod), Since: b.Since.Round(0)}
-	}
-	return document
+	return document.Status{}, fmt.Errorf("node %s does not send its status: \"dupip nodes\" shows whether its agent runs, and its version", node)
 }

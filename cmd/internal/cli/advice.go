@@ -6,7 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 const (
@@ -17,17 +18,17 @@ const (
 )
 
 // Advice prints what to do about conflicts.
-func (p *Printer) Advice(document api.Conflicts) {
-	var advised, plain, suspected []api.Conflict
+func (p *Printer) Advice(doc document.Conflicts) {
+	var advised, plain, suspected []document.Conflict
 	var drills []string
-	ranges := rangesOf(document)
-	for _, c := range document.Conflicts {
+	ranges := rangesOf(doc)
+	for _, c := range doc.Conflicts {
 		switch {
-		case c.Drill && c.State != "resolved":
-			drills = append(drills, c.IP)
-		case c.State == "suspected":
+		case c.Drill && c.State != detector.Resolved:
+			drills = append(drills, c.IP.String())
+		case c.State == detector.Suspected:
 			suspected = append(suspected, c)
-		case c.State != "confirmed" || slices.ContainsFunc(ranges, func(p api.Pair) bool { return isBetween(c, p) }):
+		case c.State != detector.Confirmed || slices.ContainsFunc(ranges, func(p document.Pair) bool { return isBetween(c, p) }):
 		case c.Advice == nil:
 			plain = append(plain, c)
 		default:
@@ -38,7 +39,7 @@ func (p *Printer) Advice(document api.Conflicts) {
 		return
 	}
 	p.println("\nWhat to do:")
-	p.rangesAdvice(document.Conflicts, ranges)
+	p.rangesAdvice(doc.Conflicts, ranges)
 	if len(plain) == 0 && len(advised) <= fewAdvised {
 		for _, c := range advised {
 			p.removals(addressOf(c)+": ", c)
@@ -64,7 +65,7 @@ func (p *Printer) Advice(document api.Conflicts) {
 const drillEnds = "It is a drill, which ends by itself."
 
 // waitFor says what suspected conflicts wait for: the addresses by reason.
-func (p *Printer) waitFor(suspected []api.Conflict) {
+func (p *Printer) waitFor(suspected []document.Conflict) {
 	reasons, addresses := grouped(suspected, pending, addressOf)
 	for _, reason := range reasons {
 		p.wrapped(2, fmt.Sprintf("%s: wait. Suspected, not confirmed: %s.", List(addresses[reason]), reason))
@@ -72,11 +73,11 @@ func (p *Printer) waitFor(suspected []api.Conflict) {
 }
 
 // pending is why a conflict is not confirmed yet. An agent of an earlier version does not say.
-func pending(c api.Conflict) string { return cmp.Or(c.Pending, "being verified") }
+func pending(c document.Conflict) string { return cmp.Or(c.Pending, "being verified") }
 
 // rangesAdvice says what to do about whole ranges that nodes share, or about ranges that each node may have for itself.
-func (p *Printer) rangesAdvice(conflicts []api.Conflict, ranges []api.Pair) {
-	confirmed := slices.DeleteFunc(slices.Clone(conflicts), func(c api.Conflict) bool { return c.State != "confirmed" })
+func (p *Printer) rangesAdvice(conflicts []document.Conflict, ranges []document.Pair) {
+	confirmed := slices.DeleteFunc(slices.Clone(conflicts), func(c document.Conflict) bool { return c.State != detector.Confirmed })
 	if text, lines := LocalRange(confirmed...); text != "" {
 		p.wrapped(2, text)
 		p.printf("%s", p.mark)
@@ -96,27 +97,27 @@ func (p *Printer) rangesAdvice(conflicts []api.Conflict, ranges []api.Pair) {
 }
 
 // StoryAdvice prints what to do about the conflict of an address, which may be nil.
-func (p *Printer) StoryAdvice(c *api.Conflict) {
+func (p *Printer) StoryAdvice(c *document.Conflict) {
 	switch {
 	case c == nil:
 		return
-	case c.Drill && c.State != "resolved":
+	case c.Drill && c.State != detector.Resolved:
 		p.println("\nWhat to do: nothing. " + drillEnds)
 		return
-	case c.State == "suspected":
+	case c.State == detector.Suspected:
 		p.println()
 		p.wrapped(2, "What to do: wait. It is suspected, not confirmed: "+pending(*c)+".")
 		return
-	case c.State != "confirmed" || c.Advice == nil:
+	case c.State != detector.Confirmed || c.Advice == nil:
 		return
 	}
 	p.println("\nWhat to do:")
-	p.rangesAdvice([]api.Conflict{*c}, nil)
+	p.rangesAdvice([]document.Conflict{*c}, nil)
 	removals := p.removals("  ", *c)
 	if IsHeld(*c) {
 		return
 	}
-	for _, line := range AdviseNamesakes([]api.Conflict{*c}) {
+	for _, line := range AdviseNamesakes([]document.Conflict{*c}) {
 		p.wrapped(2, "  "+line)
 	}
 	last := c.Advice.Remove[len(c.Advice.Remove)-1]
@@ -128,14 +129,14 @@ func (p *Printer) StoryAdvice(c *api.Conflict) {
 		p.wrapped(2, "  IPAM may give the address out again while the other has it: replace that one, too, or repair IPAM.")
 	default:
 		p.wrapped(2, fmt.Sprintf("  IPAM may give the address out again while %s has it: repair IPAM, or replace that one, too%s:",
-			Labels(*c)[last.Holder], on([]api.Removal{last})))
-		p.commands(*c, []api.Removal{last})
+			Labels(*c)[last.Holder], on([]document.Removal{last})))
+		p.commands(*c, []document.Removal{last})
 	}
 }
 
 // removals prints the situation and the commands that end the conflict, or why nothing should
 // be removed now. It returns the removals.
-func (p *Printer) removals(begin string, c api.Conflict) []api.Removal {
+func (p *Printer) removals(begin string, c document.Conflict) []document.Removal {
 	if IsHeld(c) {
 		p.wrapped(2, begin+HeldReason(c))
 		return nil
@@ -149,11 +150,11 @@ func (p *Printer) removals(begin string, c api.Conflict) []api.Removal {
 }
 
 // hasNode reports whether a node itself has the address.
-func hasNode(c api.Conflict) bool { return NodeHolder(c) >= 0 }
+func hasNode(c document.Conflict) bool { return NodeHolder(c) >= 0 }
 
 // reusable reports whether IPAM may give the address out again, or believe that another holder has
 // it, once the first holders are removed.
-func reusable(c api.Conflict) bool {
+func reusable(c document.Conflict) bool {
 	a := c.Advice
 	if IsHeld(c) || hasNode(c) || a.Remove[0].Because == "replaced" || a.Remove[0].Because == "not-given" {
 		return false

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/document"
 )
 
 const (
@@ -16,9 +16,9 @@ const (
 )
 
 // on returns ", on node NODE" if all commands are for one node.
-func on(removals []api.Removal) string {
+func on(removals []document.Removal) string {
 	node := removals[0].On
-	if node == "" || slices.ContainsFunc(removals, func(r api.Removal) bool { return r.On != node }) {
+	if node == "" || slices.ContainsFunc(removals, func(r document.Removal) bool { return r.On != node }) {
 		return ""
 	}
 	return ", on node " + loginNode(removals[0])
@@ -26,7 +26,7 @@ func on(removals []api.Removal) string {
 
 // loginNode is the node that a command is for. If another node has its name, the address is added,
 // because nobody can log in to a boot id.
-func loginNode(r api.Removal) string {
+func loginNode(r document.Removal) string {
 	if name, ok := strings.CutSuffix(r.On, ")"); ok && r.Address != "" && WithoutBoot(r.On) != r.On {
 		return name + ", " + r.Address + ")"
 	}
@@ -35,7 +35,7 @@ func loginNode(r api.Removal) string {
 
 // commands prints what removes some holders of a conflict, each on lines of its own, because
 // people paste whole lines into a shell.
-func (p *Printer) commands(c api.Conflict, removals []api.Removal) {
+func (p *Printer) commands(c document.Conflict, removals []document.Removal) {
 	const most = 8
 	together := on(removals) != ""
 	for _, r := range removals[:min(len(removals), most)] {
@@ -53,7 +53,7 @@ func (p *Printer) commands(c api.Conflict, removals []api.Removal) {
 			p.wrapped(4, "  on node "+p.clip(loginNode(r), besideNode)+", "+head+":")
 		case head != "":
 			p.wrapped(4, "  "+head+":")
-		case !together && len(removals) > 1 && slices.ContainsFunc(removals, func(r api.Removal) bool { return r.On != "" }):
+		case !together && len(removals) > 1 && slices.ContainsFunc(removals, func(r document.Removal) bool { return r.On != "" }):
 			p.println("  anywhere:")
 		}
 		p.command("    ", r.Command)
@@ -81,7 +81,7 @@ func (p *Printer) command(head, command string) {
 }
 
 // flushes prints the commands after which nodes send to the holder that stays.
-func (p *Printer) flushes(c api.Conflict, removals []api.Removal) {
+func (p *Printer) flushes(c document.Conflict, removals []document.Removal) {
 	choice := removals[0].Because == "" && len(removals) > 1
 	printed := 0
 	for _, r := range removals {
@@ -101,8 +101,8 @@ func (p *Printer) flushes(c api.Conflict, removals []api.Removal) {
 
 // eachFlush is printFlushes for many conflicts. Each command flushes one address only: the
 // device may be an uplink, and the node needs its other entries.
-func (p *Printer) eachFlush(all []api.Flush) {
-	var flushes []api.Flush
+func (p *Printer) eachFlush(all []document.Flush) {
+	var flushes []document.Flush
 	for _, f := range all {
 		if !slices.Contains(flushes, f) {
 			flushes = append(flushes, f)

@@ -5,14 +5,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/document"
 )
 
 // summary prints a line for each command, up to maxCommands, and counts the other conflicts.
-func (p *Printer) summary(conflicts []api.Conflict, more int) {
+func (p *Printer) summary(conflicts []document.Conflict, more int) {
 	var lines []commandLine
-	var flushed []api.Flush
-	var held []api.Conflict
+	var flushed []document.Flush
+	var held []document.Conflict
 	unknown := 0
 	for _, c := range conflicts {
 		if IsHeld(c) {
@@ -20,7 +20,7 @@ func (p *Printer) summary(conflicts []api.Conflict, more int) {
 			continue
 		}
 		r := c.Advice.Remove[0]
-		l := commandLine{on: on([]api.Removal{r}), command: r.Command}
+		l := commandLine{on: on([]document.Removal{r}), command: r.Command}
 		n := slices.IndexFunc(lines, func(o commandLine) bool { return o.on == l.on && o.command == l.command })
 		switch {
 		case r.Because == "" || IsChoice(c):
@@ -79,7 +79,7 @@ func (p *Printer) commandLines(lines []commandLine) {
 
 // held prints a line for each reason to remove nothing now, and returns how many conflicts have
 // none of these lines.
-func (p *Printer) held(conflicts []api.Conflict) (more int) {
+func (p *Printer) held(conflicts []document.Conflict) (more int) {
 	reasons, addresses := grouped(conflicts, HeldReason, addressOf)
 	for n, reason := range reasons {
 		if n >= maxCommands {

@@ -2,28 +2,30 @@ package cli
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // Up to maxCommands conflicts have a line each; a whole range has one line.
 func TestPrintAdviceOnMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var document api.Conflicts
+		var doc document.Conflicts
 		for n := range 5 {
-			document.Conflicts = append(document.Conflicts, twoPods(fmt.Sprint("10.0.0.", 8+n)))
+			doc.Conflicts = append(doc.Conflicts, twoPods(fmt.Sprint("10.0.0.", 8+n)))
 		}
-		document.Conflicts[1].Advice.Remove[0].On = "n2"
-		document.Conflicts[2].Advice = &api.Advice{Unknown: "together", Remove: []api.Removal{{Holder: 0, Command: "a"}, {Holder: 1, Command: "b"}}}
-		document.Conflicts[3].Advice = nil
+		doc.Conflicts[1].Advice.Remove[0].On = "n2"
+		doc.Conflicts[2].Advice = &document.Advice{Unknown: "together", Remove: []document.Removal{{Holder: 0, Command: "a"}, {Holder: 1, Command: "b"}}}
+		doc.Conflicts[3].Advice = nil
 		const caution = `IPAM may give an address out again while its other holder has it: replace that
   one, too, or repair IPAM. "dupip explain IP" has the commands.
 `
-		printed(t, func(p *Printer) { p.Advice(document) }, `
+		printed(t, func(p *Printer) { p.Advice(doc) }, `
 
 What to do:
 Remove these first:
@@ -32,9 +34,9 @@ Remove these first:
 "dupip explain IP" for 1 address more and for 1 address of which it is not known
   which holder is right.
 `+caution)
-		lost := api.Conflicts{Conflicts: slices.Clone(document.Conflicts)}
+		lost := document.Conflicts{Conflicts: slices.Clone(doc.Conflicts)}
 		for _, n := range []int{1, 4} {
-			lost.Conflicts[n].Advice = &api.Advice{Unknown: "unreachable", Held: []int{1}}
+			lost.Conflicts[n].Advice = &document.Advice{Unknown: "unreachable", Held: []int{1}}
 		}
 		printed(t, func(p *Printer) { p.Advice(lost) }, `
 
@@ -46,7 +48,7 @@ Remove these first:
 "dupip explain IP" for 1 address more and for 1 address of which it is not known
   which holder is right.
 `+caution)
-		dual := api.Conflicts{Conflicts: slices.Clone(document.Conflicts)}
+		dual := document.Conflicts{Conflicts: slices.Clone(doc.Conflicts)}
 		for n := range dual.Conflicts {
 			// Pods 8, 9 and 12 have a second address, and packets reach them over a bridge.
 			c := dual.Conflicts[n]
@@ -54,14 +56,14 @@ Remove these first:
 				advice := *c.Advice
 				advice.Remove = slices.Clone(advice.Remove)
 				advice.Remove[0].Command += fmt.Sprint("-", n)
-				advice.Remove[0].Then = []api.Flush{{Command: "ip neigh flush to " + c.IP + " dev cni0", On: "n2", Device: "cni0"}}
+				advice.Remove[0].Then = []document.Flush{{Command: "ip neigh flush to " + c.IP.String() + " dev cni0", On: "n2", Device: "cni0"}}
 				dual.Conflicts[n].Advice, c.Advice = &advice, &advice
 			}
-			c.IP = fmt.Sprint("fd5f:5801:f9ef:a93e::", 8+n)
+			c.IP = netip.MustParseAddr(fmt.Sprint("fd5f:5801:f9ef:a93e::", 8+n))
 			if c.Advice != nil && c.Advice.Newer != nil {
 				advice := *c.Advice
 				advice.Remove = slices.Clone(advice.Remove)
-				advice.Remove[0].Then = []api.Flush{{Command: "ip neigh flush to " + c.IP + " dev cni0", On: "n2", Device: "cni0"}}
+				advice.Remove[0].Then = []document.Flush{{Command: "ip neigh flush to " + c.IP.String() + " dev cni0", On: "n2", Device: "cni0"}}
 				c.Advice = &advice
 			}
 			dual.Conflicts = append(dual.Conflicts, c)
@@ -88,23 +90,23 @@ Then, because nodes and pods on a bridge send to the removed ones for a while:
 			if n > 0 {
 				c.Advice.Remove[0].Command += fmt.Sprint("-", n)
 			}
-			document.Conflicts = append(document.Conflicts, c)
-			c.State = "suspected"
-			document.Conflicts = append(document.Conflicts, c)
+			doc.Conflicts = append(doc.Conflicts, c)
+			c.State = detector.Suspected
+			doc.Conflicts = append(doc.Conflicts, c)
 		}
 		p, out := printer(80)
-		p.Advice(document)
+		p.Advice(doc)
 		fits(t, out.String())
 		if lines := strings.Count(out.String(), "\n"); lines != 4+maxCommands+5 || !strings.Contains(out.String(), "for 242 addresses more") || !strings.Contains(out.String(), "and 242 more: wait") {
 			t.Errorf("%d lines:\n%s", lines, out.String())
 		}
-		document.Pairs = []api.Pair{{Nodes: []string{"n1", "n2"}, Addresses: 255}}
-		document.Conflicts = document.Conflicts[:6]
-		for n := range document.Conflicts[:5] {
-			document.Conflicts[n].Holders[1].Node = "n2"
+		doc.Pairs = []document.Pair{{Nodes: []string{"n1", "n2"}, Addresses: 255}}
+		doc.Conflicts = doc.Conflicts[:6]
+		for n := range doc.Conflicts[:5] {
+			doc.Conflicts[n].Holders[1].Node = "n2"
 		}
-		document.Conflicts[5].Holders[1].Node = "n3"
-		printed(t, func(p *Printer) { p.Advice(document) }, `
+		doc.Conflicts[5].Holders[1].Node = "n3"
+		printed(t, func(p *Printer) { p.Advice(doc) }, `
 
 What to do:
 n1 and n2 share a range: probably one pod CIDR was given out twice, or one node
@@ -115,8 +117,8 @@ n1 and n2 share a range: probably one pod CIDR was given out twice, or one node
   Remove the newer one:
     kubectl -n shop delete pod web-1
 `+caution)
-		many := []api.Pair{{Nodes: []string{"n1", "n2"}, Addresses: 9}, {Nodes: []string{"n2", "n3"}, Addresses: 9}}
-		printed(t, func(p *Printer) { p.Advice(api.Conflicts{Pairs: many}) }, `
+		many := []document.Pair{{Nodes: []string{"n1", "n2"}, Addresses: 9}, {Nodes: []string{"n2", "n3"}, Addresses: 9}}
+		printed(t, func(p *Printer) { p.Advice(document.Conflicts{Pairs: many}) }, `
 
 What to do:
 n1, n2 and n3 share ranges: probably one pod CIDR was given out more than once,
@@ -124,8 +126,8 @@ n1, n2 and n3 share ranges: probably one pod CIDR was given out more than once,
   another's:
     kubectl drain NODE --ignore-daemonsets --delete-emptydir-data
 `)
-		clones := []api.Pair{{Nodes: []string{"n1 (boot 02345678)", "n1 (boot 12345678)"}, Addresses: 9}}
-		printed(t, func(p *Printer) { p.Advice(api.Conflicts{Pairs: clones}) }, `
+		clones := []document.Pair{{Nodes: []string{"n1 (boot 02345678)", "n1 (boot 12345678)"}, Addresses: 9}}
+		printed(t, func(p *Printer) { p.Advice(document.Conflicts{Pairs: clones}) }, `
 
 What to do:
 n1 (boot 02345678) and n1 (boot 12345678) share a range: probably a node and its

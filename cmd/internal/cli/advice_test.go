@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,36 +12,39 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // newerBy is advice on a conflict of two pods, of which the second is the newer one.
-func newerBy(by string, seconds float64, first, second string) *api.Advice {
+func newerBy(by string, seconds float64, first, second string) *document.Advice {
 	elder, newer := 0, 1
-	return &api.Advice{
+	return &document.Advice{
 		Newer: &newer, Than: &elder, By: by, AfterSeconds: seconds,
-		Remove: []api.Removal{{Holder: 1, Because: "newer", Command: second}, {Holder: 0, Command: first}},
+		Remove: []document.Removal{{Holder: 1, Because: "newer", Command: second}, {Holder: 0, Command: first}},
 	}
 }
 
-func toHolder(node string, n int, device string) api.Route {
-	return api.Route{Node: node, To: "holder", Holder: &n, Device: device}
+func toHolder(node string, n int, device string) document.Route {
+	return document.Route{Node: node, To: "holder", Holder: &n, Device: device}
 }
 
 // twoPods is a confirmed conflict on two nodes with advice.
-func twoPods(ip string) api.Conflict {
+func twoPods(ip string) document.Conflict {
 	c := between(ip, holder("n1", "web-0", ip, time.Hour), holder("n2", "web-1", ip, time.Minute))
 	c.Advice = newerBy("created", 3540, "kubectl -n shop delete pod web-0", "kubectl -n shop delete pod web-1")
-	c.Routes = []api.Route{toHolder("n1", 0, "vethweb-0")}
+	c.Routes = []document.Route{toHolder("n1", 0, "vethweb-0")}
 	return c
 }
 
 // only is a list of one conflict.
-func only(c api.Conflict) api.Conflicts { return api.Conflicts{Conflicts: []api.Conflict{c}} }
+func only(c document.Conflict) document.Conflicts {
+	return document.Conflicts{Conflicts: []document.Conflict{c}}
+}
 
 // noticesSwap fails the test unless the advice changes when the first two holders are exchanged: who reads it must never
 // remove the other one.
-func noticesSwap(t *testing.T, c api.Conflict) {
+func noticesSwap(t *testing.T, c document.Conflict) {
 	t.Helper()
 	p, before := printer(80)
 	q, after := printer(80)
@@ -56,16 +60,16 @@ func noticesSwap(t *testing.T, c api.Conflict) {
 func TestPrintAdvice(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		change func(c *api.Conflict)
+		change func(c *document.Conflict)
 		want   string
 	}{
-		{"newer, and dark", func(*api.Conflict) {}, `
+		{"newer, and dark", func(*document.Conflict) {}, `
 10.0.0.1: shop/web-1 on n2 is the newer holder: made 59m after shop/web-0 on n1.
   Packets to it go from n1 to shop/web-0. shop/web-1 gets no traffic from n1.
   Remove the newer one:
     kubectl -n shop delete pod web-1
 `},
-		{"each node leads to its own", func(c *api.Conflict) {
+		{"each node leads to its own", func(c *document.Conflict) {
 			c.Routes = append(c.Routes, toHolder("n2", 1, "vethweb-1"))
 		}, `
 10.0.0.1: shop/web-1 on n2 is the newer holder: made 59m after shop/web-0 on n1.
@@ -73,15 +77,15 @@ func TestPrintAdvice(t *testing.T) {
   newer one:
     kubectl -n shop delete pod web-1
 `},
-		{"all lead to one", func(c *api.Conflict) {
-			c.Routes = append(c.Routes, api.Route{Node: "n2", To: "node", ToNode: "n1"}, toHolder("n3", 0, "vethweb-0"))
+		{"all lead to one", func(c *document.Conflict) {
+			c.Routes = append(c.Routes, document.Route{Node: "n2", To: "node", ToNode: "n1"}, toHolder("n3", 0, "vethweb-0"))
 		}, `
 10.0.0.1: shop/web-1 on n2 is the newer holder: made 59m after shop/web-0 on n1.
   Packets to it go from n1 and n3 to shop/web-0, from n2 to node n1. shop/web-1
   gets no traffic from n1, n2 and n3. Remove the newer one:
     kubectl -n shop delete pod web-1
 `},
-		{"over a bridge", func(c *api.Conflict) {
+		{"over a bridge", func(c *document.Conflict) {
 			c.Holders[1].Node = "n1"
 			c.Routes[0].Device = "cni0"
 		}, `
@@ -90,10 +94,10 @@ func TestPrintAdvice(t *testing.T) {
   itself. Remove the newer one:
     kubectl -n shop delete pod web-1
 `},
-		{"over a bridge to the one that is to go", func(c *api.Conflict) {
+		{"over a bridge to the one that is to go", func(c *document.Conflict) {
 			c.Holders[1].Node = "n1"
-			c.Routes = []api.Route{toHolder("n1", 1, "cni0")}
-			c.Advice.Remove[0].Then = []api.Flush{{Command: "ip neigh flush to 10.0.0.1 dev cni0", On: "n1", Device: "cni0"}}
+			c.Routes = []document.Route{toHolder("n1", 1, "cni0")}
+			c.Advice.Remove[0].Then = []document.Flush{{Command: "ip neigh flush to 10.0.0.1 dev cni0", On: "n1", Device: "cni0"}}
 		}, `
 10.0.0.1: shop/web-1 is the newer holder: made 59m after shop/web-0. Packets to
   it go from n1 itself to shop/web-1 by cni0. shop/web-0 gets no traffic from n1
@@ -103,23 +107,23 @@ func TestPrintAdvice(t *testing.T) {
   for a while:
     ip neigh flush to 10.0.0.1 dev cni0
 `},
-		{"no neighbour entry", func(c *api.Conflict) {
-			c.Routes = []api.Route{{Node: "n1", To: "unknown", Device: "cni0"}}
+		{"no neighbour entry", func(c *document.Conflict) {
+			c.Routes = []document.Route{{Node: "n1", To: "unknown", Device: "cni0"}}
 		}, `
 10.0.0.1: shop/web-1 on n2 is the newer holder: made 59m after shop/web-0 on n1.
   Packets to it go from n1 into cni0, which has no neighbour entry for it now.
   Remove the newer one:
     kubectl -n shop delete pod web-1
 `},
-		{"off the node, nowhere, into something", func(c *api.Conflict) {
-			c.Routes = []api.Route{{Node: "n1", To: "away", Device: "eth0", Gateway: "192.0.2.1"}, {Node: "n2", To: "nowhere"}, {Node: "n3", To: "device", Device: "ovn0"}}
+		{"off the node, nowhere, into something", func(c *document.Conflict) {
+			c.Routes = []document.Route{{Node: "n1", To: "away", Device: "eth0", Gateway: netip.MustParseAddr("192.0.2.1")}, {Node: "n2", To: "nowhere"}, {Node: "n3", To: "device", Device: "ovn0"}}
 		}, `
 10.0.0.1: shop/web-1 on n2 is the newer holder: made 59m after shop/web-0 on n1.
   Packets to it go from n1 off the node by eth0 via 192.0.2.1, from n2 nowhere,
   for lack of a route, from n3 into ovn0. Remove the newer one:
     kubectl -n shop delete pod web-1
 `},
-		{"no pods", func(c *api.Conflict) {
+		{"no pods", func(c *document.Conflict) {
 			c.Holders[0].Pod, c.Holders[1].Pod = nil, nil
 			c.Routes = nil
 			c.Advice = newerBy("firstSeen", 12, "ip link set dev vetha down", "ip link set dev vethb down")
@@ -129,7 +133,7 @@ func TestPrintAdvice(t *testing.T) {
   n1. Remove the newer one, on node n2:
     ip link set dev vethb down
 `},
-		{"only the sandboxes tell", func(c *api.Conflict) {
+		{"only the sandboxes tell", func(c *document.Conflict) {
 			c.Routes = nil
 			c.Holders[0].FoundAtStart, c.Holders[1].FoundAtStart = true, true
 		}, `
@@ -138,7 +142,7 @@ func TestPrintAdvice(t *testing.T) {
   newer one:
     kubectl -n shop delete pod web-1
 `},
-		{"the elder was there before", func(c *api.Conflict) {
+		{"the elder was there before", func(c *document.Conflict) {
 			c.Routes = nil
 			c.Holders[0].FoundAtStart = true
 		}, `
@@ -146,26 +150,26 @@ func TestPrintAdvice(t *testing.T) {
   Remove the newer one:
     kubectl -n shop delete pod web-1
 `},
-		{"not known", func(c *api.Conflict) {
+		{"not known", func(c *document.Conflict) {
 			c.Routes = nil
 			c.Holders[0].FoundAtStart, c.Holders[1].FoundAtStart = true, true
-			c.Advice = &api.Advice{Unknown: "found-at-start", Remove: []api.Removal{{Holder: 0, Command: "kubectl -n shop delete pod web-0"}, {Holder: 1}}}
+			c.Advice = &document.Advice{Unknown: "found-at-start", Remove: []document.Removal{{Holder: 0, Command: "kubectl -n shop delete pod web-0"}, {Holder: 1}}}
 		}, `
 10.0.0.1: It is not known which is newer: they were there before their agents.
   Remove one of them:
     kubectl -n shop delete pod web-0
     No command: shop/web-1 on n2 has no name that is fit for one.
 `},
-		{"not known, and one is dark", func(c *api.Conflict) {
+		{"not known, and one is dark", func(c *document.Conflict) {
 			c.Holders[1].Node, c.Holders[1].FoundAtStart = "n1", true
-			c.Advice = &api.Advice{Unknown: "found-at-start", Remove: []api.Removal{{Holder: 1, Because: "dark", Command: "kubectl -n shop delete pod web-1"}, {Holder: 0}}}
+			c.Advice = &document.Advice{Unknown: "found-at-start", Remove: []document.Removal{{Holder: 1, Because: "dark", Command: "kubectl -n shop delete pod web-1"}, {Holder: 0}}}
 		}, `
 10.0.0.1: It is not known which is newer: shop/web-1 was there before its agent.
   Packets to it go from n1 to shop/web-0. shop/web-1 gets no traffic from n1.
   Remove the one without traffic:
     kubectl -n shop delete pod web-1
 `},
-		{"both have stopped", func(c *api.Conflict) {
+		{"both have stopped", func(c *document.Conflict) {
 			c.Routes = nil
 			c.Advice.Remove[0].Because, c.Advice.Remove[1].Because = "stopped", "stopped"
 		}, `
@@ -174,7 +178,7 @@ func TestPrintAdvice(t *testing.T) {
     kubectl -n shop delete pod web-1
     kubectl -n shop delete pod web-0
 `},
-		{"the newer has stopped", func(c *api.Conflict) {
+		{"the newer has stopped", func(c *document.Conflict) {
 			c.Routes = nil
 			c.Advice.Remove[0].Because, c.Advice.Remove[0].Command, c.Advice.Remove[0].On = "stopped", "crictl rmp -f 0123456789abc", "n2"
 		}, `
@@ -182,9 +186,9 @@ func TestPrintAdvice(t *testing.T) {
   stopped. Remove the one that is left over, on node n2:
     crictl rmp -f 0123456789abc
 `},
-		{"another-order", func(c *api.Conflict) {
+		{"another-order", func(c *document.Conflict) {
 			c.Routes = nil
-			c.Advice = &api.Advice{Unknown: "another-order", Remove: []api.Removal{{Holder: 0, Command: "a"}, {Holder: 1, Command: "b"}}}
+			c.Advice = &document.Advice{Unknown: "another-order", Remove: []document.Removal{{Holder: 0, Command: "a"}, {Holder: 1, Command: "b"}}}
 		}, `
 10.0.0.1: It is not known which is newer: their sandboxes were made in another
   order than they were seen with the address. Remove one of them:
@@ -196,7 +200,7 @@ func TestPrintAdvice(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := twoPods("10.0.0.1")
 				test.change(&c)
-				printed(t, func(p *Printer) { p.Advice(api.Conflicts{Conflicts: []api.Conflict{c}}) },
+				printed(t, func(p *Printer) { p.Advice(document.Conflicts{Conflicts: []document.Conflict{c}}) },
 					"\n\nWhat to do:"+test.want+`IPAM may give an address out again while its other holder has it: replace that
   one, too, or repair IPAM. "dupip explain IP" has the commands.
 `)
@@ -212,21 +216,21 @@ func TestPrintAdvice(t *testing.T) {
 func TestPrintAdviceOnOtherConflicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		none := only(twoPods("10.0.0.1"))
-		none.Conflicts[0].State = "resolved"
+		none.Conflicts[0].State = detector.Resolved
 		printed(t, func(p *Printer) { p.Advice(none) }, "")
-		printed(t, func(p *Printer) { p.Advice(api.Conflicts{}) }, "")
+		printed(t, func(p *Printer) { p.Advice(document.Conflicts{}) }, "")
 
 		suspected := twoPods("10.0.0.1")
-		suspected.State, suspected.Advice = "suspected", nil
+		suspected.State, suspected.Advice = detector.Suspected, nil
 		printed(t, func(p *Printer) { p.Advice(only(suspected)) }, `
 
 What to do:
 10.0.0.1: wait. Suspected, not confirmed: being verified.
 `)
 		self := twoPods("10.0.0.1")
-		self.Holders[0] = api.Binding{IP: "10.0.0.1", Network: "default", Node: "n1", Interface: "eth0", Netns: "host", Evidence: "host"}
-		self.Advice = &api.Advice{Unknown: "host", Remove: []api.Removal{{Holder: 1, Because: "pod", Command: "kubectl -n shop delete pod web-1"}, {Holder: 0}}}
-		self.Routes = []api.Route{toHolder("n1", 0, ""), {Node: "n2", To: "node", ToNode: "n1"}}
+		self.Holders[0] = document.Binding{IP: netip.MustParseAddr("10.0.0.1"), Network: "default", Holder: document.Holder{Node: "n1", Interface: "eth0", Netns: "host"}, Evidence: detector.Host}
+		self.Advice = &document.Advice{Unknown: "host", Remove: []document.Removal{{Holder: 1, Because: "pod", Command: "kubectl -n shop delete pod web-1"}, {Holder: 0}}}
+		self.Routes = []document.Route{toHolder("n1", 0, ""), {Node: "n2", To: "node", ToNode: "n1"}}
 		printed(t, func(p *Printer) { p.Advice(only(self)) }, `
 
 What to do:
@@ -238,7 +242,7 @@ What to do:
 		// By the books the running pod has the address.
 		over := twoPods("10.0.0.1")
 		over.Routes = nil
-		over.Advice.Remove = []api.Removal{
+		over.Advice.Remove = []document.Removal{
 			{Holder: 0, Because: "stopped", Command: "crictl rmp -f 0123456789abc", On: "n1"}, {Holder: 1, Because: "newer", Command: "kubectl"},
 		}
 		printed(t, func(p *Printer) { p.Advice(only(over)) }, `
@@ -253,9 +257,9 @@ What to do:
 		for n := range twice.Holders {
 			b := &twice.Holders[n]
 			b.Node, b.BootID = "n1", fmt.Sprint(n, "2345678-aaaa")
-			b.Pod = &api.Pod{Namespace: "shop", Name: "web-0", UID: fmt.Sprint(n)}
+			b.Pod = &document.Pod{Namespace: "shop", Name: "web-0", UID: fmt.Sprint(n)}
 		}
-		twice.Advice.Remove = []api.Removal{
+		twice.Advice.Remove = []document.Removal{
 			{Holder: 0, Because: "replaced", Command: "ip link set dev vethweb-0 down", On: "n1 (boot 02345678)", Address: "10.9.0.1"},
 			{Holder: 1, Because: "newer", Command: "ip link set dev vethweb-1 down", On: "n1 (boot 12345678)"},
 		}
@@ -271,7 +275,7 @@ n1 (boot 02345678) and n1 (boot 12345678) are nodes of one name: probably a
   machine that was replaced and still runs, or some made from one image. Shut
   down the one that should not run; "dupip nodes" has their addresses.
 `)
-		printed(t, func(p *Printer) { p.conflicts([]api.Conflict{twice}) }, `
+		printed(t, func(p *Printer) { p.conflicts([]document.Conflict{twice}) }, `
 IP        STATE      SINCE  NODE         HOLDER      INTERFACE  FIRST SEEN
 10.0.0.1  confirmed  20s    n1/02345678  shop/web-0  vethweb-0  60m
                             n1/12345678  shop/web-0  vethweb-1  60s
@@ -297,7 +301,7 @@ What to do:
 		three := c
 		three.Holders = append(three.Holders[:2:2], third)
 		newer, than := 2, 1
-		three.Advice = &api.Advice{Newer: &newer, Than: &than, By: "firstSeen", AfterSeconds: 59, Remove: []api.Removal{
+		three.Advice = &document.Advice{Newer: &newer, Than: &than, By: "firstSeen", AfterSeconds: 59, Remove: []document.Removal{
 			{Holder: 2, Because: "newer", Command: "c"}, {Holder: 1, Command: "b"}, {Holder: 0, Command: "a"},
 		}}
 		three.Routes = nil
@@ -312,7 +316,7 @@ What to do:
   IPAM, or replace that one, too:
     a
 `)
-		three.Advice = &api.Advice{Unknown: "together", Remove: three.Advice.Remove}
+		three.Advice = &document.Advice{Unknown: "together", Remove: three.Advice.Remove}
 		three.Advice.Remove[0].Because = ""
 		printed(t, func(p *Printer) { p.StoryAdvice(&three) }, `
 
@@ -325,12 +329,12 @@ What to do:
   IPAM may give the address out again while the other has it: replace that one,
   too, or repair IPAM.
 `)
-		c.State = "suspected"
+		c.State = detector.Suspected
 		printed(t, func(p *Printer) { p.StoryAdvice(&c) }, `
 
 What to do: wait. It is suspected, not confirmed: being verified.
 `)
-		c.State = "resolved"
+		c.State = detector.Resolved
 		printed(t, func(p *Printer) { p.StoryAdvice(&c) }, "")
 		printed(t, func(p *Printer) { p.StoryAdvice(nil) }, "")
 	})
@@ -342,7 +346,7 @@ func TestCommandsOfSeveralNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := twoPods("10.0.0.1")
 		c.Routes = nil
-		c.Advice = &api.Advice{Unknown: "together", Remove: []api.Removal{
+		c.Advice = &document.Advice{Unknown: "together", Remove: []document.Removal{
 			{Holder: 0, Command: "ip link set dev veth0 down", On: strings.Repeat("long-", 20) + "n1;reboot"}, {Holder: 1, Command: "kubectl -n shop delete pod web-1"},
 		}}
 		p, out := printer(80)
@@ -355,13 +359,13 @@ func TestCommandsOfSeveralNodes(t *testing.T) {
 		}
 		for n := range 4 {
 			more := c
-			more.IP = fmt.Sprint("fd5f:5801:f9ef:a93e:16d3:e3fc:a5ab:9d4", n)
+			more.IP = netip.MustParseAddr(fmt.Sprint("fd5f:5801:f9ef:a93e:16d3:e3fc:a5ab:9d4", n))
 			more.Advice = newerBy("created", 9, "a", "ip link set dev veth0 down")
 			more.Advice.Remove[0].On = []string{"n1", strings.Repeat("long-", 4) + "n1", strings.Repeat("long-", 20) + "n1", ""}[n]
-			more.Advice.Remove[0].Then = []api.Flush{{Command: "ip neigh flush to 10.0.0.1 dev cni0", Device: "cni0", On: more.Advice.Remove[0].On}}
-			conflicts := []api.Conflict{more, more, more, more}
+			more.Advice.Remove[0].Then = []document.Flush{{Command: "ip neigh flush to 10.0.0.1 dev cni0", Device: "cni0", On: more.Advice.Remove[0].On}}
+			conflicts := []document.Conflict{more, more, more, more}
 			out.Reset()
-			p.Advice(api.Conflicts{Conflicts: conflicts})
+			p.Advice(document.Conflicts{Conflicts: conflicts})
 			fits(t, out.String())
 			if strings.Count(out.String(), "ip link set dev veth0 down\n") != 1 || strings.Count(out.String(), "ip neigh flush to 10.0.0.1 dev cni0\n") != 1 {
 				t.Errorf("commands are not whole:\n%s", out.String())
@@ -385,8 +389,7 @@ func TestLongCommands(t *testing.T) {
 // A command that continues in other lines does the same as the whole one.
 func TestBrokenCommandRuns(t *testing.T) {
 	store, sandbox := filepath.Join(t.TempDir(), "host-local"), strings.Repeat("0123456789abcdef", 4)
-	given := true
-	_, command := Repair(api.Finding{Kind: "unreserved", IP: "10.0.0.1", Sandbox: sandbox, Store: store, Book: "host-local", Given: &given})
+	_, command := Repair(document.Finding{Kind: "unreserved", IP: netip.MustParseAddr("10.0.0.1"), Sandbox: sandbox, Store: store, Book: "host-local", Holder: document.Holder{Given: detector.GivenYes}})
 	p, out := printer(60)
 	p.command("    ", command)
 	if strings.Count(out.String(), " \\\n") < 3 {

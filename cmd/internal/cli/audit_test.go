@@ -2,27 +2,31 @@ package cli
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 const podsStore = "/var/lib/cni/networks/pods"
 
-func found(kind, node, ip string) api.Finding {
-	yes := true
-	f := api.Finding{
-		Node: node, Kind: kind, IP: ip, Network: "pods", Book: "host-local", Store: podsStore, Since: ago(90 * time.Second),
-		Interface: "veth7", Netns: "cni-7", Pod: &api.Pod{Namespace: "shop", Name: "web-0"}, Sandbox: strings.Repeat("a1", 32), Given: &yes,
+func found(kind, node, ip string) document.Finding {
+	f := document.Finding{
+		Kind: kind, IP: netip.MustParseAddr(ip), CNINetwork: "pods", Book: "host-local", Store: podsStore, Since: ago(90 * time.Second),
+		Holder: document.Holder{
+			Node: node, Interface: "veth7", Netns: "cni-7", Pod: &document.Pod{Namespace: "shop", Name: "web-0"}, Given: detector.GivenYes,
+		},
+		Sandbox: strings.Repeat("a1", 32),
 	}
 	switch kind {
 	case "mismatched":
-		f.ReservedFor, f.ReservedPod = strings.Repeat("b2", 32), &api.Pod{Namespace: "shop", Name: "web-1"}
+		f.ReservedFor, f.ReservedPod = strings.Repeat("b2", 32), &document.Pod{Namespace: "shop", Name: "web-1"}
 	case "unheld":
-		f.Interface, f.Netns, f.Pod, f.Sandbox, f.Given, f.ReservedFor = "", "", nil, "", nil, strings.Repeat("c3", 32)
+		f.Interface, f.Netns, f.Pod, f.Sandbox, f.Given, f.ReservedFor = "", "", nil, "", detector.GivenUnknown, strings.Repeat("c3", 32)
 	}
 	return f
 }
@@ -31,46 +35,46 @@ func found(kind, node, ip string) api.Finding {
 func TestPrintNoSuchFinding(t *testing.T) {
 	p, out := printer(80)
 	p.Selected = true
-	p.Audit(api.Audit{At: time.Now(), Verdict: api.AuditAgrees})
-	p.Conflicts(api.Conflicts{})
-	p.Bindings(api.Bindings{})
+	p.Audit(document.Audit{At: time.Now(), Verdict: document.AuditAgrees})
+	p.Conflicts(document.Conflicts{})
+	p.Bindings(document.Bindings{})
 	if text := out.String(); !strings.HasPrefix(text, "No such finding.\n") || !strings.HasSuffix(text, "No such conflict.\nNo such address seen.\n") {
 		t.Errorf("%q", text)
 	}
 }
 
-func (c auditCase) document() api.Audit {
+func (c auditCase) doc() document.Audit {
 	left := 93.7
-	a := api.Audit{
-		Node: "n1", At: time.Now(), Books: []api.BookStatus{{
-			Kind: "host-local", Network: "pods", Store: podsStore, Ranges: []string{"10.1.2.1-10.1.2.254"}, Reserved: 16, LeftPercent: &left,
+	a := document.Audit{
+		Node: "n1", At: time.Now(), Books: []document.BookStatus{{
+			Kind: "host-local", CNINetwork: "pods", Store: podsStore, Ranges: []string{"10.1.2.1-10.1.2.254"}, Reserved: 16, LeftPercent: &left,
 		}},
 	}
-	if a.Verdict = api.AuditAgrees; c.change != nil {
+	if a.Verdict = document.AuditAgrees; c.change != nil {
 		c.change(&a)
 	}
 	if len(a.Findings) > 0 {
-		a.Verdict = api.AuditFindings
+		a.Verdict = document.AuditFindings
 	}
 	return a
 }
 
 type auditCase struct {
-	change func(a *api.Audit)
+	change func(a *document.Audit)
 	wide   bool
 	want   string
 }
 
-func with(findings ...func() api.Finding) func(a *api.Audit) {
-	return func(a *api.Audit) {
+func with(findings ...func() document.Finding) func(a *document.Audit) {
+	return func(a *document.Audit) {
 		for _, f := range findings {
 			a.Findings = append(a.Findings, f())
 		}
 	}
 }
 
-func one(kind string, changes ...func(f *api.Finding)) func() api.Finding {
-	return func() api.Finding {
+func one(kind string, changes ...func(f *document.Finding)) func() document.Finding {
+	return func() document.Finding {
 		f := found(kind, "n1", "10.1.2.5")
 		for _, c := range changes {
 			c(&f)
@@ -79,8 +83,8 @@ func one(kind string, changes ...func(f *api.Finding)) func() api.Finding {
 	}
 }
 
-func byHand(f *api.Finding)       { f.Given = new(false) }
-func giverUnknown(f *api.Finding) { f.Given = nil }
+func byHand(f *document.Finding)       { f.Given = detector.GivenNo }
+func giverUnknown(f *document.Finding) { f.Given = detector.GivenUnknown }
 
 const podsBook = `Book: host-local, network pods, 16 addresses reserved of 10.1.2.1-10.1.2.254,
   93% left.
@@ -129,7 +133,9 @@ IP        FINDING  SINCE  HOLDER  RESERVED FOR
       /var/lib/cni/networks/pods/10.1.2.5'
 
 ` + podsBook},
-		"unheld, and a pod has it": {with(one("unheld", func(f *api.Finding) { f.Interface, f.Pod = "veth7", &api.Pod{Namespace: "shop", Name: "web-0"} })), false, `
+		"unheld, and a pod has it": {with(one("unheld", func(f *document.Finding) {
+			f.Interface, f.Pod = "veth7", &document.Pod{Namespace: "shop", Name: "web-0"}
+		})), false, `
 IP        FINDING  SINCE  HOLDER      RESERVED FOR
 10.1.2.5  unheld   90s    shop/web-0  c3c3c3c3c3c3c
 
@@ -195,7 +201,7 @@ shop/web-0 has 10.1.2.5, which host-local has not reserved: the next pod may get
 
 ` + podsBook},
 		"several nodes": {with(
-			one("unheld"), func() api.Finding { return found("mismatched", "n2", "fd00::5") },
+			one("unheld"), func() document.Finding { return found("mismatched", "n2", "fd00::5") },
 		), false, `
 NODE  IP        FINDING     SINCE  HOLDER      RESERVED FOR
 n1    10.1.2.5  unheld      90s    -           c3c3c3c3c3c3c
@@ -226,11 +232,11 @@ IP        FINDING  SINCE  HOLDER  RESERVED FOR                                  
       /var/lib/cni/networks/pods/10.1.2.5'
 
 ` + podsBook},
-		"not all is checked, and problems": {func(a *api.Audit) {
-			a.Verdict = api.AuditPartly
-			a.Books, a.Error = []api.BookStatus{{Kind: "host-local", Network: "pods", Error: "it is a pipe"}, {Kind: "host-local", Network: "cbr0", Reserved: 1}}, "00-a.conf: it is a link"
+		"not all is checked, and problems": {func(a *document.Audit) {
+			a.Verdict = document.AuditPartly
+			a.Books, a.Error = []document.BookStatus{{Kind: "host-local", CNINetwork: "pods", Error: "it is a pipe"}, {Kind: "host-local", CNINetwork: "cbr0", Reserved: 1}}, "00-a.conf: it is a link"
 			a.Unchecked = []string{"some networks: 00-a.conf: it is a link", "network pods: it is a pipe", "network cbr0: its range is not known, so only lost reservations that the agent has seen are found"}
-			a.Coverage = api.Coverage{Asked: 3, Missing: []string{"n2"}, Omitted: 4, Partial: true}
+			a.Coverage = document.Coverage{Asked: 3, Missing: []string{"n2"}, Omitted: 4, Partial: true}
 		}, false, `
 No finding, but the check is not complete:
 Book: host-local, network cbr0, 1 address reserved of no known range.
@@ -241,8 +247,8 @@ Not checked: network cbr0: its range is not known, so only lost reservations
 1 of 3 nodes did not answer: n2; their findings are missing.
 4 findings did not fit into the answers: give one --ip or one --node.
 `},
-		"no books, and alone": {func(a *api.Audit) {
-			a.Verdict, a.Books, a.Alone = api.AuditNothing, nil, true
+		"no books, and alone": {func(a *document.Audit) {
+			a.Verdict, a.Books, a.Alone = document.AuditNothing, nil, true
 			a.Unchecked = []string{"everything: no network in /etc/cni/net.d (--cni-conf-dir) has its addresses from host-local, the only books that dupip reads"}
 		}, false, `
 No finding, because nothing was checked:
@@ -251,14 +257,14 @@ Not checked: everything: no network in /etc/cni/net.d (--cni-conf-dir) has its
 This agent is alone: it was started without --join and --bind and knows its own
 node only.
 `},
-		"a finding beside what is not checked": {func(a *api.Audit) {
-			a.Findings, a.Unchecked = []api.Finding{found("unreserved", "n1", "10.1.2.5")}, []string{"network k8s: it has no book"}
+		"a finding beside what is not checked": {func(a *document.Audit) {
+			a.Findings, a.Unchecked = []document.Finding{found("unreserved", "n1", "10.1.2.5")}, []string{"network k8s: it has no book"}
 		}, true, `
 IP        FINDING     SINCE  HOLDER      RESERVED FOR  BOOK        NETWORK  STORE                       INTERFACE  NETNS  SANDBOX
 10.1.2.5  unreserved  90s    shop/web-0  -             host-local  pods     /var/lib/cni/networks/pods  veth7      cni-7  ` + strings.Repeat("a1", 32) + `
 ` + unreservedAdvice + podsBook + `Not checked: network k8s: it has no book.
 `},
-		"an agent that gives no verdict": {func(a *api.Audit) { a.Books, a.At, a.Verdict = nil, time.Time{}, "" }, false, `
+		"an agent that gives no verdict": {func(a *document.Audit) { a.Books, a.At, a.Verdict = nil, time.Time{}, "" }, false, `
 No finding, but the check is not complete:
 `},
 	} {
@@ -266,7 +272,7 @@ No finding, but the check is not complete:
 			synctest.Test(t, func(t *testing.T) {
 				p, out := printer(80)
 				p.Wide = test.wide
-				p.Audit(test.document())
+				p.Audit(test.doc())
 				if got, want := out.String(), strings.TrimPrefix(test.want, "\n"); got != want {
 					t.Errorf("got:\n%s\nwant:\n%s", got, want)
 				}
@@ -290,21 +296,18 @@ func fitsButCommands(t *testing.T, text string, wide bool) {
 // No command is made of what is not fit for a shell.
 func TestRepairIsSafe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for name, change := range map[string]func(f *api.Finding){
-			"a store that is no path":       func(f *api.Finding) { f.Store = "pods" },
-			"no store":                      func(f *api.Finding) { f.Store = "" },
-			"a store with a command":        func(f *api.Finding) { f.Store = "/var;reboot;/pods" },
-			"a store with a substitution":   func(f *api.Finding) { f.Store = "/var/$(reboot)/pods" },
-			"a store with a quote":          func(f *api.Finding) { f.Store = "/var/'/pods" },
-			"a store with a newline":        func(f *api.Finding) { f.Store = "/var/\nreboot" },
-			"a store with a space":          func(f *api.Finding) { f.Store = "/var/ /pods" },
-			"a store that leads out":        func(f *api.Finding) { f.Store = "/var/lib/../../etc" },
-			"an address with a zone":        func(f *api.Finding) { f.IP = "fe80::1%$(reboot)" },
-			"an address that is a command":  func(f *api.Finding) { f.IP = "$(reboot)" },
-			"an address that is a path":     func(f *api.Finding) { f.IP = "../../../etc/passwd" },
-			"no address":                    func(f *api.Finding) { f.IP = "" },
-			"an address of IPv4 in IPv6":    func(f *api.Finding) { f.IP = "::ffff:10.1.2.5" },
-			"an address that is not normal": func(f *api.Finding) { f.IP = "FD00::1" },
+		for name, change := range map[string]func(f *document.Finding){
+			"a store that is no path":     func(f *document.Finding) { f.Store = "pods" },
+			"no store":                    func(f *document.Finding) { f.Store = "" },
+			"a store with a command":      func(f *document.Finding) { f.Store = "/var;reboot;/pods" },
+			"a store with a substitution": func(f *document.Finding) { f.Store = "/var/$(reboot)/pods" },
+			"a store with a quote":        func(f *document.Finding) { f.Store = "/var/'/pods" },
+			"a store with a newline":      func(f *document.Finding) { f.Store = "/var/\nreboot" },
+			"a store with a space":        func(f *document.Finding) { f.Store = "/var/ /pods" },
+			"a store that leads out":      func(f *document.Finding) { f.Store = "/var/lib/../../etc" },
+			"an address with a zone":      func(f *document.Finding) { f.IP = netip.MustParseAddr("fe80::1%$(reboot)") },
+			"no address":                  func(f *document.Finding) { f.IP = netip.Addr{} },
+			"an address of IPv4 in IPv6":  func(f *document.Finding) { f.IP = netip.MustParseAddr("::ffff:10.1.2.5") },
 		} {
 			for _, kind := range []string{"unreserved", "unheld"} {
 				f := one(kind, change)()
@@ -317,7 +320,7 @@ func TestRepairIsSafe(t *testing.T) {
 			"the beginning of an id": "a1a1a1a1a1a1a", "none": "", "a command": strings.Repeat("a", 40) + "$(reboot)", "a format": strings.Repeat("a", 40) + "%s",
 			"a quote": strings.Repeat("a", 40) + `"`,
 		} {
-			if _, command := Repair(one("unreserved", func(f *api.Finding) { f.Sandbox = sandbox })()); command != "" {
+			if _, command := Repair(one("unreserved", func(f *document.Finding) { f.Sandbox = sandbox })()); command != "" {
 				t.Errorf("%s: %s", name, command)
 			}
 		}
@@ -332,10 +335,10 @@ func TestRepairIsSafe(t *testing.T) {
 // Names of any length leave room on a line of 80 columns.
 func TestLongFindingsFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var a api.Audit
+		var a document.Audit
 		for n, kind := range []string{"mismatched", "unreserved", "unheld"} {
 			f := found(kind, fmt.Sprintf("ip-10-0-1-%d.eu-central-1.compute.internal", n), "fd5f:5801:f9ef:a93e:16d3:e3fc:a5ab:9d40")
-			long := &api.Pod{Namespace: "payments-production", Name: "payments-reconciliation-worker-6f4c9d7b58-x2x4z"}
+			long := &document.Pod{Namespace: "payments-production", Name: "payments-reconciliation-worker-6f4c9d7b58-x2x4z"}
 			f.Pod, f.ReservedPod = long, long
 			a.Findings = append(a.Findings, f)
 		}

@@ -3,26 +3,26 @@ package cli
 import (
 	"github.com/jedib0t/go-pretty/v6/table"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/document"
 )
 
 // Bindings prints which address was seen behind which interface.
-func (p *Printer) Bindings(document api.Bindings) {
-	p.several = document.Asked > 1
-	if len(document.Bindings) == 0 {
+func (p *Printer) Bindings(doc document.Bindings) {
+	p.several = doc.Asked > 1
+	if len(doc.Bindings) == 0 {
 		p.none("address seen.")
 	} else {
-		p.bindings(document.Bindings)
+		p.bindings(doc.Bindings)
 	}
-	p.Coverage(document.Coverage, "bindings")
+	p.Coverage(doc.Coverage, "bindings")
 }
 
-func (p *Printer) bindings(bindings []api.Binding) {
+func (p *Printer) bindings(bindings []document.Binding) {
 	var rows []table.Row
 	if p.Wide {
 		for _, b := range bindings {
 			rows = append(rows, table.Row{
-				b.Network, b.IP, Who(b), b.Node, b.Interface, b.Ifindex, b.MAC, b.Evidence,
+				b.Network, b.IP, Who(b), b.Node, b.Interface, b.Ifindex, b.MAC, b.Evidence.String(),
 				Age(b.FirstSeen), Age(b.LastSeen),
 			})
 		}
@@ -33,7 +33,7 @@ func (p *Printer) bindings(bindings []api.Binding) {
 	nodes := p.nodeColumn(bindings)
 	for _, b := range bindings {
 		rows = append(rows, table.Row{
-			InNetwork(b.IP, b.Network), nodes[NodeID(b)], Who(b), p.brief(b.Interface), b.Evidence, Age(b.FirstSeen), Age(b.LastSeen),
+			InNetwork(b.IP.String(), b.Network), nodes[b.NodeID()], Who(b), p.brief(b.Interface), b.Evidence.String(), Age(b.FirstSeen), Age(b.LastSeen),
 		})
 	}
 	if nodes == nil {
@@ -51,7 +51,7 @@ func (p *Printer) BindingEventsHeader() {
 }
 
 // BindingEvent prints a line for an event of a watch.
-func (p *Printer) BindingEvent(event api.BindingEvent) {
+func (p *Printer) BindingEvent(event document.BindingEvent) {
 	b := event.Binding
-	p.printf(bindingEvent, event.At.Local().Format("15:04:05.000"), event.Type, b.Evidence, b.Interface, InNetwork(b.IP, b.Network), Who(b))
+	p.printf(bindingEvent, event.At.Local().Format("15:04:05.000"), event.Type, b.Evidence, b.Interface, InNetwork(b.IP.String(), b.Network), Who(b))
 }

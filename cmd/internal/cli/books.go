@@ -8,14 +8,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/agent/report/merge"
+	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/merge"
 )
 
 // bookText says which addresses a book covers, and how many of them it has reserved.
-func bookText(b api.BookStatus) string {
-	text := fmt.Sprintf("%s, network %s, ", b.Kind, b.Network)
+func bookText(b document.BookStatus) string {
+	text := fmt.Sprintf("%s, network %s, ", b.Kind, b.CNINetwork)
 	if b.Error != "" {
 		return text + "problem: " + b.Error
 	}
@@ -31,7 +32,7 @@ func bookText(b api.BookStatus) string {
 }
 
 // Books prints what the books of the nodes say of an address.
-func (p *Printer) Books(e api.Explanation) {
+func (p *Printer) Books(e document.Explanation) {
 	lines := make(map[string][]string) // by node
 	add := func(node, boot, line string) {
 		id := cluster.NodeID(node, boot)
@@ -39,13 +40,13 @@ func (p *Printer) Books(e api.Explanation) {
 	}
 	for _, story := range e.Stories {
 		for _, b := range story.Bindings {
-			if b.Given != nil {
+			if b.Given != detector.GivenUnknown {
 				add(b.Node, b.BootID, Who(b)+" "+GivenText(b))
 			}
 		}
 	}
 	for _, b := range e.Books {
-		add(b.Node, b.BootID, b.Kind+", network "+cmp.Or(b.Network, "unknown")+": "+reservationText(b))
+		add(b.Node, b.BootID, b.Kind+", network "+cmp.Or(b.CNINetwork, "unknown")+": "+reservationText(b))
 	}
 	names := merge.Names(slices.Collect(maps.Keys(lines)))
 	for _, id := range slices.Sorted(maps.Keys(lines)) {
@@ -56,7 +57,7 @@ func (p *Printer) Books(e api.Explanation) {
 	}
 }
 
-func (p *Printer) causes(e api.Explanation) {
+func (p *Printer) causes(e document.Explanation) {
 	if causes := Causes(e); len(causes) > 0 {
 		p.println("\nBecause:")
 		for _, cause := range causes {
@@ -66,17 +67,17 @@ func (p *Printer) causes(e api.Explanation) {
 }
 
 // GivenText says whether a holder was given its address; empty if that is not known.
-func GivenText(b api.Binding) string {
-	switch {
-	case b.Given == nil:
+func GivenText(b document.Binding) string {
+	switch b.Given {
+	case detector.GivenUnknown:
 		return ""
-	case *b.Given:
+	case detector.GivenYes:
 		return "was given the address by a network plugin"
 	}
 	return "was not given the address by any network plugin"
 }
 
-func reservationText(b api.Book) string {
+func reservationText(b document.Book) string {
 	switch r := b.Reservation; {
 	case b.Error != "":
 		return "problem: " + b.Error

@@ -1,27 +1,28 @@
 package cli
 
 import (
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // What the books of the nodes say, and a cause only if its evidence was read.
 func TestPrintBooks(t *testing.T) {
-	yes, no := true, false
-	reservation := func(sandbox string, pod *api.Pod) *api.Reservation {
-		return &api.Reservation{Sandbox: sandbox, Pod: pod, Since: ago(time.Hour)}
+	reservation := func(sandbox string, pod *document.Pod) *document.Reservation {
+		return &document.Reservation{Sandbox: sandbox, Pod: pod, Since: ago(time.Hour)}
 	}
 	for name, test := range map[string]struct {
-		change func(e *api.Explanation, first, second *api.Binding)
+		change func(e *document.Explanation, first, second *document.Binding)
 		want   string
 	}{
-		"nothing is known": {func(*api.Explanation, *api.Binding, *api.Binding) {}, ""},
-		"taken by hand": {func(e *api.Explanation, first, second *api.Binding) {
-			first.Given, second.Given = &no, &yes
-			e.Books = []api.Book{{Node: "n1", Kind: "host-local", Network: "pods", Range: "10.0.0.1-10.0.0.254", Reservation: reservation("bbbb", second.Pod)}}
+		"nothing is known": {func(*document.Explanation, *document.Binding, *document.Binding) {}, ""},
+		"taken by hand": {func(e *document.Explanation, first, second *document.Binding) {
+			first.Given, second.Given = detector.GivenNo, detector.GivenYes
+			e.Books = []document.Book{{Node: "n1", Kind: "host-local", CNINetwork: "pods", Range: "10.0.0.1-10.0.0.254", Reservation: reservation("bbbb", second.Pod)}}
 		}, `
 Books of node n1:
   shop/web-0 was not given the address by any network plugin
@@ -32,9 +33,9 @@ Because:
   shop/web-0 probably took the address by hand: CNI's result of its sandbox does
     not have it.
 `},
-		"the store was wiped, and the address given out again": {func(e *api.Explanation, first, second *api.Binding) {
-			first.Given, second.Given = &yes, &yes
-			e.Books = []api.Book{{Node: "n1", Kind: "host-local", Network: "pods", Range: "10.0.0.1-10.0.0.254", Reservation: reservation("bbbb", second.Pod)}}
+		"the store was wiped, and the address given out again": {func(e *document.Explanation, first, second *document.Binding) {
+			first.Given, second.Given = detector.GivenYes, detector.GivenYes
+			e.Books = []document.Book{{Node: "n1", Kind: "host-local", CNINetwork: "pods", Range: "10.0.0.1-10.0.0.254", Reservation: reservation("bbbb", second.Pod)}}
 		}, `
 Books of node n1:
   shop/web-0 was given the address by a network plugin
@@ -45,9 +46,9 @@ Because:
   shop/web-0 lost its reservation: host-local (network pods) has reserved the
     address for shop/web-1.
 `},
-		"not reserved at all, one is of another node": {func(e *api.Explanation, first, second *api.Binding) {
-			first.Given, second.Given, second.Node = &yes, &no, "n2"
-			e.Books = []api.Book{{Node: "n1", Kind: "host-local", Network: "pods", Range: "10.0.0.1-10.0.0.254"}}
+		"not reserved at all, one is of another node": {func(e *document.Explanation, first, second *document.Binding) {
+			first.Given, second.Given, second.Node = detector.GivenYes, detector.GivenNo, "n2"
+			e.Books = []document.Book{{Node: "n1", Kind: "host-local", CNINetwork: "pods", Range: "10.0.0.1-10.0.0.254"}}
 		}, `
 Books of node n1:
   shop/web-0 was given the address by a network plugin
@@ -64,9 +65,9 @@ Because:
   shop/web-1 on n2 probably took the address by hand: CNI's result of its
     sandbox does not have it.
 `},
-		"the store was wiped, of many pods": {func(e *api.Explanation, first, second *api.Binding) {
-			first.Given, second.Given = &yes, &yes
-			e.Books = []api.Book{{Node: "n1", Kind: "host-local", Network: "pods", Unreserved: 12, Reservation: reservation("bbbb", second.Pod)}}
+		"the store was wiped, of many pods": {func(e *document.Explanation, first, second *document.Binding) {
+			first.Given, second.Given = detector.GivenYes, detector.GivenYes
+			e.Books = []document.Book{{Node: "n1", Kind: "host-local", CNINetwork: "pods", Unreserved: 12, Reservation: reservation("bbbb", second.Pod)}}
 		}, `
 Books of node n1:
   shop/web-0 was given the address by a network plugin
@@ -79,16 +80,16 @@ Because:
   shop/web-0 lost its reservation: host-local (network pods) has reserved the
     address for shop/web-1.
 `},
-		"two nodes have one range": {func(e *api.Explanation, first, second *api.Binding) {
+		"two nodes have one range": {func(e *document.Explanation, first, second *document.Binding) {
 			second.Node = "n2"
-			first.Given, second.Given = &yes, &yes
-			for n, b := range []*api.Binding{first, second} {
-				e.Books = append(e.Books, api.Book{
-					Node: b.Node, Kind: "host-local", Network: "pods", Range: "10.0.0.1-10.0.0.254", Reservation: reservation([]string{"aaaa", "bbbb"}[n], b.Pod),
+			first.Given, second.Given = detector.GivenYes, detector.GivenYes
+			for n, b := range []*document.Binding{first, second} {
+				e.Books = append(e.Books, document.Book{
+					Node: b.Node, Kind: "host-local", CNINetwork: "pods", Range: "10.0.0.1-10.0.0.254", Reservation: reservation([]string{"aaaa", "bbbb"}[n], b.Pod),
 				})
 			}
 			// The range of a node without a holder is no cause.
-			e.Books = append(e.Books, api.Book{Node: "n3", Kind: "host-local", Network: "pods", Range: "10.0.0.1-10.0.0.254"})
+			e.Books = append(e.Books, document.Book{Node: "n3", Kind: "host-local", CNINetwork: "pods", Range: "10.0.0.1-10.0.0.254"})
 		}, `
 Books of node n1:
   shop/web-0 was given the address by a network plugin
@@ -107,19 +108,19 @@ Because:
     network pods) and n2 10.0.0.1-10.0.0.254 (host-local, network pods). A range
     must be one node's.
 `},
-		"two machines have one name": {func(_ *api.Explanation, first, second *api.Binding) {
+		"two machines have one name": {func(_ *document.Explanation, first, second *document.Binding) {
 			first.BootID, second.BootID = "02345678-aaaa", "12345678-aaaa"
 		}, `
 Because:
   two machines are called n1: n1 (boot 02345678) and n1 (boot 12345678). One of
     them was probably replaced and still runs, or is a clone.
 `},
-		"the holders' nodes have one name and one range": {func(e *api.Explanation, first, second *api.Binding) {
-			first.Given, second.Given = &yes, &yes
+		"the holders' nodes have one name and one range": {func(e *document.Explanation, first, second *document.Binding) {
+			first.Given, second.Given = detector.GivenYes, detector.GivenYes
 			first.BootID, second.BootID = "aaaaaaaa-1", "cccccccc-2"
-			for n, b := range []*api.Binding{first, second} {
-				e.Books = append(e.Books, api.Book{
-					Node: "n1", BootID: b.BootID, Kind: "host-local", Network: "pods", Range: "10.0.0.1-10.0.0.254",
+			for n, b := range []*document.Binding{first, second} {
+				e.Books = append(e.Books, document.Book{
+					Node: "n1", BootID: b.BootID, Kind: "host-local", CNINetwork: "pods", Range: "10.0.0.1-10.0.0.254",
 					Reservation: reservation([]string{"aaaa", "bbbb"}[n], b.Pod),
 				})
 			}
@@ -139,28 +140,28 @@ Because:
     10.0.0.1-10.0.0.254 (host-local, network pods) and n1 (boot cccccccc)
     10.0.0.1-10.0.0.254 (host-local, network pods). A range must be one node's.
 `},
-		"a book cannot be read": {func(e *api.Explanation, first, _ *api.Binding) {
-			first.Given = &yes
-			e.Books = []api.Book{{Node: "n1", Kind: "host-local", Network: "pods", Range: "10.0.0.1-10.0.0.254", Error: "it is a pipe"}}
+		"a book cannot be read": {func(e *document.Explanation, first, _ *document.Binding) {
+			first.Given = detector.GivenYes
+			e.Books = []document.Book{{Node: "n1", Kind: "host-local", CNINetwork: "pods", Range: "10.0.0.1-10.0.0.254", Error: "it is a pipe"}}
 		}, `
 Books of node n1:
   shop/web-0 was given the address by a network plugin
   host-local, network pods: problem: it is a pipe
 `},
-		"an ADD is under way": {func(e *api.Explanation, first, _ *api.Binding) {
-			first.Given = &yes
-			e.Books = []api.Book{{Node: "n1", Kind: "host-local", Network: "pods", Range: "10.0.0.1-10.0.0.254", Reservation: reservation("", nil)}}
+		"an ADD is under way": {func(e *document.Explanation, first, _ *document.Binding) {
+			first.Given = detector.GivenYes
+			e.Books = []document.Book{{Node: "n1", Kind: "host-local", CNINetwork: "pods", Range: "10.0.0.1-10.0.0.254", Reservation: reservation("", nil)}}
 		}, `
 Books of node n1:
   shop/web-0 was given the address by a network plugin
   host-local, network pods: reserved for a pod that is just being made since
     1999-12-31 23:00:00
 `},
-		"reserved in one of two networks that cover it": {func(e *api.Explanation, first, second *api.Binding) {
-			first.Given, second.Node = &yes, "n2"
-			e.Books = []api.Book{
-				{Node: "n1", Kind: "host-local", Network: "other", Range: "10.0.0.1-10.0.0.9"},
-				{Node: "n1", Kind: "host-local", Network: "pods", Range: "10.0.0.1-10.0.0.254", Reservation: reservation("aaaa", first.Pod)},
+		"reserved in one of two networks that cover it": {func(e *document.Explanation, first, second *document.Binding) {
+			first.Given, second.Node = detector.GivenYes, "n2"
+			e.Books = []document.Book{
+				{Node: "n1", Kind: "host-local", CNINetwork: "other", Range: "10.0.0.1-10.0.0.9"},
+				{Node: "n1", Kind: "host-local", CNINetwork: "pods", Range: "10.0.0.1-10.0.0.254", Reservation: reservation("aaaa", first.Pod)},
 			}
 		}, `
 Books of node n1:
@@ -169,8 +170,8 @@ Books of node n1:
     10.0.0.1-10.0.0.9
   host-local, network pods: reserved for shop/web-0 since 1999-12-31 23:00:00
 `},
-		"no conflict": {func(e *api.Explanation, first, second *api.Binding) {
-			first.Given, second.Given, e.Stories[0].Conflict = &no, &yes, nil
+		"no conflict": {func(e *document.Explanation, first, second *document.Binding) {
+			first.Given, second.Given, e.Stories[0].Conflict = detector.GivenNo, detector.GivenYes, nil
 		}, `
 Books of node n1:
   shop/web-0 was not given the address by any network plugin
@@ -180,7 +181,7 @@ Books of node n1:
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := between("10.0.0.1", holder("n1", "web-0", "10.0.0.1", time.Hour), holder("n1", "web-1", "10.0.0.1", time.Minute))
-				e := api.Explanation{Node: "n1", IP: "10.0.0.1", Stories: []api.Story{{Bindings: c.Holders, Conflict: &c}}}
+				e := document.Explanation{Node: "n1", IP: netip.MustParseAddr("10.0.0.1"), Stories: []document.Story{{Bindings: c.Holders, Conflict: &c}}}
 				c.Holders[0].Pod.Sandbox, c.Holders[1].Pod.Sandbox = "aaaa", "bbbb"
 				test.change(&e, &c.Holders[0], &c.Holders[1])
 				want := test.want

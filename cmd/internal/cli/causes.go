@@ -6,14 +6,15 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // wipedStore is how many reservations must be missing at once for the store to be called wiped.
 const wipedStore = 3
 
 // Causes says why the open conflicts of an address came about, as far as the nodes have read it in their books.
-func Causes(e api.Explanation) (causes []string) {
+func Causes(e document.Explanation) (causes []string) {
 	add := func(format string, args ...any) {
 		if text := fmt.Sprintf(format, args...); !slices.Contains(causes, text) {
 			causes = append(causes, text)
@@ -25,12 +26,11 @@ func Causes(e api.Explanation) (causes []string) {
 		}
 		causesBetweenNodes(*story.Conflict, e.Books, add)
 		for n, b := range story.Bindings {
-			name := Labels(api.Conflict{Holders: story.Bindings})[n]
-			switch {
-			case b.Given == nil:
-			case *b.Given:
+			name := Labels(document.Conflict{Holders: story.Bindings})[n]
+			switch b.Given {
+			case detector.GivenYes:
 				causesOf(b, name, e.Books, add)
-			default:
+			case detector.GivenNo:
 				add("%s probably took the address by hand: CNI's result of its sandbox does not have it.", name)
 			}
 		}
@@ -44,7 +44,7 @@ func Causes(e api.Explanation) (causes []string) {
 }
 
 // causesBetweenNodes says what of the nodes themselves makes them share an address.
-func causesBetweenNodes(c api.Conflict, books []api.Book, add func(string, ...any)) {
+func causesBetweenNodes(c document.Conflict, books []document.Book, add func(string, ...any)) {
 	nodes, _ := NodesOf(c.Holders)
 	var by, of []string
 	for n, b := range c.Holders {
@@ -53,10 +53,10 @@ func causesBetweenNodes(c api.Conflict, books []api.Book, add func(string, ...an
 				add("two machines are called %s: %s and %s. One of them was probably replaced and still runs, or is a clone.", b.Node, nodes[m], nodes[n])
 			}
 		}
-		i := slices.IndexFunc(books, func(book api.Book) bool { return book.Range != "" && isOf(book, b) })
+		i := slices.IndexFunc(books, func(book document.Book) bool { return book.Range != "" && isOf(book, b) })
 		if i >= 0 && !slices.Contains(of, nodes[n]) {
 			of = append(of, nodes[n])
-			by = append(by, fmt.Sprintf("%s %s (%s, network %s)", nodes[n], books[i].Range, books[i].Kind, books[i].Network))
+			by = append(by, fmt.Sprintf("%s %s (%s, network %s)", nodes[n], books[i].Range, books[i].Kind, books[i].CNINetwork))
 		}
 	}
 	if len(by) > 1 {
@@ -69,11 +69,13 @@ func causesBetweenNodes(c api.Conflict, books []api.Book, add func(string, ...an
 }
 
 // isOf reports whether a book is of the node of a holder.
-func isOf(book api.Book, b api.Binding) bool { return book.Node == b.Node && book.BootID == b.BootID }
+func isOf(book document.Book, b document.Binding) bool {
+	return book.Node == b.Node && book.BootID == b.BootID
+}
 
 // causesOf says what the books of its node have against a holder that was given the address.
-func causesOf(b api.Binding, name string, books []api.Book, add func(string, ...any)) {
-	if b.Pod == nil || b.Pod.Sandbox == "" || slices.ContainsFunc(books, func(book api.Book) bool {
+func causesOf(b document.Binding, name string, books []document.Book, add func(string, ...any)) {
+	if b.Pod == nil || b.Pod.Sandbox == "" || slices.ContainsFunc(books, func(book document.Book) bool {
 		return isOf(book, b) && (book.Error != "" || book.Reservation != nil && book.Reservation.Sandbox == b.Pod.Sandbox)
 	}) {
 		return // whatever other books cover the same range; and one that cannot be read may have it
@@ -82,7 +84,7 @@ func causesOf(b api.Binding, name string, books []api.Book, add func(string, ...
 		if !isOf(book, b) {
 			continue
 		}
-		by := book.Kind + " (network " + book.Network + ")"
+		by := book.Kind + " (network " + book.CNINetwork + ")"
 		if book.Unreserved >= wipedStore {
 			add("the store of %s on node %s was probably wiped: %d addresses of its pods have no reservation.", by, book.Node, book.Unreserved)
 		}
@@ -96,9 +98,9 @@ func causesOf(b api.Binding, name string, books []api.Book, add func(string, ...
 }
 
 // ReservedFor names who has a reservation.
-func ReservedFor(r *api.Reservation) string {
+func ReservedFor(r *document.Reservation) string {
 	if r.Sandbox == "" {
 		return "a pod that is just being made"
 	}
-	return cmp.Or(PodName(r.Pod), "sandbox "+r.Sandbox)
+	return cmp.Or(r.Pod.String(), "sandbox "+r.Sandbox)
 }

@@ -5,28 +5,31 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // explanation is of a conflict of pods on these nodes, "name/boot".
-func explanation(nodes []string, books ...api.Book) api.Explanation {
-	var holders []api.Binding
+func explanation(nodes []string, books ...document.Book) document.Explanation {
+	var holders []document.Binding
 	for n, node := range nodes {
 		name, boot, _ := strings.Cut(node, "/")
-		holders = append(holders, api.Binding{
-			Node: name, BootID: boot, Evidence: "announced", Netns: fmt.Sprint("cni-", n),
-			Pod: &api.Pod{Namespace: "shop", Name: fmt.Sprint("web-", n), Sandbox: fmt.Sprint("sandbox", n)},
+		holders = append(holders, document.Binding{
+			Holder: document.Holder{
+				Node: name, BootID: boot, Netns: fmt.Sprint("cni-", n),
+				Pod: &document.Pod{Namespace: "shop", Name: fmt.Sprint("web-", n), Sandbox: fmt.Sprint("sandbox", n)},
+			}, Evidence: detector.Announced,
 		})
 	}
-	c := api.Conflict{Holders: holders}
-	return api.Explanation{Stories: []api.Story{{Bindings: holders, Conflict: &c}}, Books: books}
+	c := document.Conflict{Holders: holders}
+	return document.Explanation{Stories: []document.Story{{Bindings: holders, Conflict: &c}}, Books: books}
 }
 
 // ranges are books of nodes that give out one range.
-func ranges(nodes ...string) (list []api.Book) {
+func ranges(nodes ...string) (list []document.Book) {
 	for _, n := range nodes {
 		name, boot, _ := strings.Cut(n, "/")
-		list = append(list, api.Book{Node: name, BootID: boot, Kind: "host-local", Network: "pods", Range: "10.1.2.1-10.1.2.254"})
+		list = append(list, document.Book{Node: name, BootID: boot, Kind: "host-local", CNINetwork: "pods", Range: "10.1.2.1-10.1.2.254"})
 	}
 	return list
 }
@@ -36,7 +39,7 @@ func TestCausesBetweenNodes(t *testing.T) {
 	const machines = "two machines are called n1: n1 (boot aaaa) and n1 (boot bbbb). One of them was probably replaced and still runs, or is a clone."
 	for name, test := range map[string]struct {
 		nodes []string
-		books []api.Book
+		books []document.Book
 		want  string
 	}{
 		"two nodes, two ranges": {[]string{"n1/a", "n2/b"}, ranges("n1/a"), ""},
@@ -69,7 +72,7 @@ func TestWipedStore(t *testing.T) {
 		book.Unreserved = unreserved
 		e := explanation([]string{"n1/a", "n2/b"}, book)
 		for n := range e.Stories[0].Bindings {
-			e.Stories[0].Bindings[n].Given = new(true)
+			e.Stories[0].Bindings[n].Given = detector.GivenYes
 		}
 		text := strings.Join(Causes(e), "\n")
 		if strings.Contains(text, "the store of host-local (network pods) on node n1 was probably wiped: 3 addresses of its pods have no reservation") != wiped ||
@@ -88,44 +91,44 @@ func TestDetectionFailed(t *testing.T) {
 	const failed = "cni-9: duplicate address detection failed in its kernel, which does not use the address. "
 	const unseen = failed + "Another holder was not seen: perhaps the pod's own packet came back (a hairpin port, a loop), or one has the " +
 		"address that dupip does not observe."
-	one := func(node, netns, evidence string) api.Binding {
-		return api.Binding{Node: node, Netns: netns, Evidence: evidence, Interface: "veth1"}
+	one := func(node, netns string, evidence detector.Evidence) document.Binding {
+		return document.Binding{Holder: document.Holder{Node: node, Netns: netns, Interface: "veth1"}, Evidence: evidence}
 	}
-	note := func(holderNode, netns string) api.Note {
-		return api.Note{Node: "n1", HolderNode: holderNode, Netns: netns, Text: "first seen: announced on veth1"}
+	note := func(node, netns string) document.Note {
+		return document.Note{Node: "n1", Holder: &document.Holder{Node: node, Netns: netns}, Text: "first seen: announced on veth1"}
 	}
-	said := func(texts ...string) (notes []api.Note) {
+	said := func(texts ...string) (notes []document.Note) {
 		for _, text := range texts {
-			notes = append(notes, api.Note{Node: "n1", Netns: "cni-1", Text: text})
+			notes = append(notes, document.Note{Node: "n1", Holder: &document.Holder{Node: "n1", Netns: "cni-1"}, Text: text})
 		}
 		return notes
 	}
 	for name, test := range map[string]struct {
 		network  string
-		bindings []api.Binding
-		notes    []api.Note
+		bindings []document.Binding
+		notes    []document.Note
 		want     string
 	}{
 		"nobody":              {"default", nil, nil, unseen},
-		"in another network":  {"blue", []api.Binding{one("n1", "cni-1", "announced")}, nil, unseen},
-		"only forwarded":      {"default", []api.Binding{one("n1", "cni-1", "forwarded")}, []api.Note{note("", "cni-1")}, unseen},
-		"one now":             {"default", []api.Binding{one("n1", "cni-1", "announced")}, []api.Note{note("", "cni-1"), note("", "cni-2")}, failed + "Now cni-1 has the address."},
-		"the node":            {"default", []api.Binding{one("n1", "host", "host")}, nil, failed + "Now node n1 has the address."},
-		"two now":             {"default", []api.Binding{one("n1", "cni-1", "data"), one("n2", "cni-2", "announced")}, nil, failed + "Now cni-1 on n1 and cni-2 on n2 have the address."},
-		"itself":              {"default", []api.Binding{one("n1", "cni-9", "announced")}, nil, failed + "Now the pod itself, by its interface veth1, has the address."},
-		"one before":          {"default", nil, []api.Note{note("", "cni-1"), note("", ""), note("", "cni-1")}, failed + "cni-1 was seen with the address, and has it no more."},
+		"in another network":  {"blue", []document.Binding{one("n1", "cni-1", detector.Announced)}, nil, unseen},
+		"only forwarded":      {"default", []document.Binding{one("n1", "cni-1", detector.Forwarded)}, []document.Note{note("n1", "cni-1")}, unseen},
+		"one now":             {"default", []document.Binding{one("n1", "cni-1", detector.Announced)}, []document.Note{note("n1", "cni-1"), note("n1", "cni-2")}, failed + "Now cni-1 has the address."},
+		"the node":            {"default", []document.Binding{one("n1", "host", detector.Host)}, nil, failed + "Now node n1 has the address."},
+		"two now":             {"default", []document.Binding{one("n1", "cni-1", detector.Data), one("n2", "cni-2", detector.Announced)}, nil, failed + "Now cni-1 on n1 and cni-2 on n2 have the address."},
+		"itself":              {"default", []document.Binding{one("n1", "cni-9", detector.Announced)}, nil, failed + "Now the pod itself, by its interface veth1, has the address."},
+		"one before":          {"default", nil, []document.Note{note("n1", "cni-1"), note("n1", ""), {Node: "n1", Text: "confirmed"}, note("n1", "cni-1")}, failed + "cni-1 was seen with the address, and has it no more."},
 		"forwarded before":    {"default", nil, said("first seen: forwarded on veth1", "withdrawn: its interface has gone"), unseen},
 		"data, not answered":  {"default", nil, said("first seen: data on veth1", "sends data but did not answer: taken for forwarding, for 1m0s"), unseen},
 		"proxy ARP before":    {"default", nil, said("answered after 1 ms", "answered for an address it does not have: taken for forwarding, for 1m0s"), unseen},
 		"forwarded, then had": {"default", nil, said("first seen: forwarded on veth1", "evidence now announced"), failed + "cni-1 was seen with the address, and has it no more."},
 		"only its end":        {"default", nil, said("expired: not seen for the TTL, 10m0s"), unseen},
-		"itself before":       {"default", nil, []api.Note{note("", "cni-9")}, unseen},
-		"two before":          {"default", nil, []api.Note{note("n2", "cni-1"), note("", "cni-1")}, failed + "cni-1 and cni-1 on n2 were seen with the address, and have it no more."},
-		"a namesake of a pod": {"default", nil, []api.Note{note("n2", "cni-9")}, failed + "cni-9 on n2 was seen with the address, and has it no more."},
+		"itself before":       {"default", nil, []document.Note{note("n1", "cni-9")}, unseen},
+		"two before":          {"default", nil, []document.Note{note("n2", "cni-1"), note("n1", "cni-1")}, failed + "cni-1 and cni-1 on n2 were seen with the address, and have it no more."},
+		"a namesake of a pod": {"default", nil, []document.Note{note("n2", "cni-9")}, failed + "cni-9 on n2 was seen with the address, and has it no more."},
 	} {
-		e := api.Explanation{
-			Node: "n1", Stories: []api.Story{{Network: test.network, Bindings: test.bindings, Notes: test.notes}},
-			Configured: []api.Configured{{Network: "default", Netns: "cni-9", Lost: true}},
+		e := document.Explanation{
+			Node: "n1", Stories: []document.Story{{Network: test.network, Bindings: test.bindings, Notes: test.notes}},
+			Configured: []document.Configured{{Network: "default", Netns: "cni-9", Lost: true}},
 		}
 		if got := Causes(e); len(got) != 1 || got[0] != test.want {
 			t.Errorf("%s:\n%q, want\n%q", name, got, test.want)

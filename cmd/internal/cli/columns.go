@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/document"
 )
 
 // wideTerminal is from which width on names in tables are whole, unless they are too long for the table.
@@ -30,19 +30,19 @@ func (p *Printer) brief(name string) string {
 
 // nodeColumn returns the text of a column for each node, by its id; nil if all holders are on one
 // node and no others were asked, so that no column is needed.
-func (p *Printer) nodeColumn(holders []api.Binding) map[string]string {
+func (p *Printer) nodeColumn(holders []document.Binding) map[string]string {
 	const least = 11 // if there are long addresses
 	width, whole := 20, p.Width == 0 || p.Width >= wideTerminal
-	nodes := make(map[string]api.Binding)
+	nodes := make(map[string]document.Binding)
 	names, domains := make(map[string]int), make(map[string]bool)
 	for _, b := range holders {
-		if _, ok := nodes[NodeID(b)]; !ok {
-			nodes[NodeID(b)] = b
+		if _, ok := nodes[b.NodeID()]; !ok {
+			nodes[b.NodeID()] = b
 			names[b.Node]++
 		}
 		_, domain := shortName(b.Node)
 		domains[domain] = true
-		if len(b.IP) > 24 {
+		if len(b.IP.String()) > 24 {
 			width = least
 		}
 	}

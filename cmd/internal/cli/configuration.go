@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/document"
 )
 
 // Configuration prints what a configuration file says.
-func (p *Printer) Configuration(c api.Configuration) {
+func (p *Printer) Configuration(c document.Configuration) {
 	var networks []string
 	for _, n := range c.Networks {
 		text := n.Name + " (one in the cluster"

@@ -8,7 +8,8 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // MaxConflicts is how many open conflicts are shown one by one. Of more, the gravest are. maxDrills is the same for drills.
@@ -18,13 +19,13 @@ const (
 )
 
 // Conflicts prints conflicts in their order, and what to do about them.
-func (p *Printer) Conflicts(document api.Conflicts) {
-	p.several = document.Asked > 1
+func (p *Printer) Conflicts(doc document.Conflicts) {
+	p.several = doc.Asked > 1
 	open, drills := 0, 0
-	var few []api.Conflict
-	for _, c := range document.Conflicts {
+	var few []document.Conflict
+	for _, c := range doc.Conflicts {
 		switch {
-		case c.State == "resolved":
+		case c.State == detector.Resolved:
 		case !c.Drill:
 			open++
 		default:
@@ -35,30 +36,30 @@ func (p *Printer) Conflicts(document api.Conflicts) {
 		few = append(few, c)
 	}
 	switch {
-	case len(document.Conflicts) == 0:
+	case len(doc.Conflicts) == 0:
 		p.none("conflict.")
 	case open > MaxConflicts && !p.Wide:
-		p.many(document)
+		p.many(doc)
 	default:
-		more := len(document.Conflicts) - len(few)
-		document.Conflicts = few
-		p.Pairs(document)
+		more := len(doc.Conflicts) - len(few)
+		doc.Conflicts = few
+		p.Pairs(doc)
 		p.conflicts(few)
 		if more > 0 {
 			p.println("and " + Plural(more, "more drill; -o wide has all", "more drills; -o wide has all"))
 		}
-		p.Advice(document)
+		p.Advice(doc)
 	}
-	p.Coverage(document.Coverage, "conflicts")
+	p.Coverage(doc.Coverage, "conflicts")
 }
 
-func (p *Printer) conflicts(conflicts []api.Conflict) {
+func (p *Printer) conflicts(conflicts []document.Conflict) {
 	if p.Wide {
 		p.wideConflicts(conflicts)
 		return
 	}
 	header := []any{"ip", "state", "since", "node", "holder", "interface", "first seen"}
-	var holders []api.Binding
+	var holders []document.Binding
 	for _, c := range conflicts {
 		holders = append(holders, c.Holders...)
 	}
@@ -69,9 +70,9 @@ func (p *Printer) conflicts(conflicts []api.Conflict) {
 		for n, b := range c.Holders {
 			row := table.Row{"", "", ""}
 			if n == 0 {
-				row = table.Row{InNetwork(conflictIP(c), c.Network), p.Paint(c.State), Age(Since(c))}
+				row = table.Row{InNetwork(conflictIP(c), c.Network), p.Paint(c.State.String()), Age(Since(c))}
 			}
-			name, node := DescribeHolder(b), nodes[NodeID(b)]
+			name, node := DescribeHolder(b), nodes[b.NodeID()]
 			if node != "" && b.Unreachable { // the mark is on the node, so that the name can be copied
 				name, node, unreachable = Who(b), node+" !", true
 			}
@@ -93,16 +94,16 @@ func (p *Printer) conflicts(conflicts []api.Conflict) {
 	}
 }
 
-func (p *Printer) wideConflicts(conflicts []api.Conflict) {
+func (p *Printer) wideConflicts(conflicts []document.Conflict) {
 	var rows []table.Row
 	for _, c := range conflicts {
 		nodes, _ := NodesOf(c.Holders)
 		for n, b := range c.Holders {
 			row := table.Row{"", "", "", "", "", "", ""}
 			if n == 0 {
-				row = table.Row{c.ID, c.Network, conflictIP(c), p.Paint(c.State), c.Scope, Age(Since(c)), Age(c.ResolvedAt)}
+				row = table.Row{c.ID, c.Network, conflictIP(c), p.Paint(c.State.String()), c.Scope.String(), Age(Since(c)), Age(c.ResolvedAt)}
 			}
-			rows = append(rows, append(row, DescribeHolder(b), nodes[n], b.Interface, b.MAC, b.Evidence, Age(b.FirstSeen), Age(b.LastSeen)))
+			rows = append(rows, append(row, DescribeHolder(b), nodes[n], b.Interface, b.MAC, b.Evidence.String(), Age(b.FirstSeen), Age(b.LastSeen)))
 		}
 	}
 	p.table(rows, "id", "network", "ip", "state", "scope", "since", "resolved", "holder", "node", "interface", "mac",
@@ -110,7 +111,7 @@ func (p *Printer) wideConflicts(conflicts []api.Conflict) {
 }
 
 // Since is when a conflict reached its present state.
-func Since(c api.Conflict) time.Time { return cmp.Or(c.ResolvedAt, c.ConfirmedAt, c.SuspectedAt) }
+func Since(c document.Conflict) time.Time { return cmp.Or(c.ResolvedAt, c.ConfirmedAt, c.SuspectedAt) }
 
 // ConflictEventsHeader prints the header of [Printer.ConflictEvent].
 func (p *Printer) ConflictEventsHeader() {
@@ -118,7 +119,7 @@ func (p *Printer) ConflictEventsHeader() {
 }
 
 // ConflictEvent prints a line for an event of a watch.
-func (p *Printer) ConflictEvent(event api.ConflictEvent) {
+func (p *Printer) ConflictEvent(event document.ConflictEvent) {
 	c := event.Conflict
 	var names []string
 	nodes, several := NodesOf(c.Holders)

@@ -3,11 +3,11 @@ package cli
 import (
 	"fmt"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/document"
 )
 
 // Coverage says which things an answer of the cluster lacks.
-func (p *Printer) Coverage(c api.Coverage, things string) {
+func (p *Printer) Coverage(c document.Coverage, things string) {
 	if c.Alone {
 		p.wrapped(0, "This agent is alone: it was started without --join and --bind and knows its own node only.")
 	}

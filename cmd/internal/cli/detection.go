@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 // detectionFailed says that a pod lost its address by duplicate address detection, and who else has it, or had it. The kernel
 // does not tell whose packet it was: that of another holder, or its own one, which came back.
-func detectionFailed(c api.Configured, e api.Explanation) string {
-	text := cmp.Or(PodName(c.Pod), c.Netns) + ": duplicate address detection failed in its kernel, which does not use the address. "
+func detectionFailed(c document.Configured, e document.Explanation) string {
+	text := cmp.Or(c.Pod.String(), c.Netns) + ": duplicate address detection failed in its kernel, which does not use the address. "
 	now, before := othersWith(c, e)
 	switch {
 	case len(now) == 1:
@@ -28,43 +30,44 @@ func detectionFailed(c api.Configured, e api.Explanation) string {
 }
 
 // othersWith names the holders of an address, besides that of a lost one, and those that were holders before.
-func othersWith(lost api.Configured, e api.Explanation) (now, before []string) {
-	isOwn := func(node, netns string) bool { return node == e.Node && netns == lost.Netns }
+func othersWith(lost document.Configured, e document.Explanation) (now, before []string) {
+	own := cluster.NodeID(e.Node, e.BootID) // another node may have its name
+	isOwn := func(h document.Holder) bool { return h.NodeID() == own && h.Netns == lost.Netns }
 	for _, story := range e.Stories {
 		if story.Network != lost.Network {
 			continue
 		}
-		type holder struct{ node, name string }
-		known := make(map[holder]bool)
-		nodes, _ := NodesOf(story.Bindings)
-		for n, name := range Labels(api.Conflict{Holders: story.Bindings}) {
+		known, nodes := make(map[string]bool), nodesOfStory(story)
+		is := func(h document.Holder) string { return h.NodeID() + " " + cmp.Or(h.Pod.String(), h.Netns) }
+		for n, name := range Labels(document.Conflict{Holders: story.Bindings}) {
 			b := story.Bindings[n]
-			known[holder{nodes[n], Who(b)}] = true
+			known[is(b.Holder)] = true
 			switch {
-			case b.Evidence == "forwarded":
-			case isOwn(b.Node, b.Netns):
+			case b.Evidence == detector.Forwarded:
+			case isOwn(b.Holder):
 				now = append(now, fmt.Sprintf("the pod itself, by its interface %s,", cmp.Or(b.Interface, "unknown")))
 			default:
 				now = append(now, name)
 			}
 		}
-		holderOf := func(note api.Note) holder {
-			return holder{cmp.Or(note.HolderNode, note.Node), cmp.Or(PodName(note.Pod), note.Netns)}
-		}
-		had := make(map[holder]bool)
+		had := make(map[string]bool)
 		for _, note := range story.Notes {
-			h := holderOf(note)
-			had[h] = showsAddress(note.Text, had[h])
+			if h := note.Holder; h != nil {
+				had[is(*h)] = showsAddress(note.Text, had[is(*h)])
+			}
 		}
 		for _, note := range story.Notes {
-			h := holderOf(note)
-			if h.name == "" || !had[h] || known[h] || isOwn(h.node, note.Netns) {
+			h := note.Holder
+			if h == nil || !had[is(*h)] || known[is(*h)] || isOwn(*h) {
 				continue
 			}
-			known[h] = true
-			name := h.name
-			if h.node != e.Node {
-				name += " on " + h.node
+			known[is(*h)] = true
+			name := cmp.Or(h.Pod.String(), h.Netns)
+			if name == "" {
+				continue
+			}
+			if h.NodeID() != own {
+				name += " on " + nodes[h.NodeID()]
 			}
 			before = append(before, name)
 		}

@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/merge"
 )
 
 // Explanation prints what is known of an address.
-func (p *Printer) Explanation(e api.Explanation) {
+func (p *Printer) Explanation(e document.Explanation) {
 	p.Unknown(e)
 	for n, story := range e.Stories {
 		if n > 0 {
@@ -31,7 +33,7 @@ func (p *Printer) Explanation(e api.Explanation) {
 }
 
 // Unknown says why there is no story of an address, if there is none.
-func (p *Printer) Unknown(e api.Explanation) {
+func (p *Printer) Unknown(e document.Explanation) {
 	switch {
 	case len(e.Stories) > 0:
 	case e.NeverCompared != "":
@@ -46,7 +48,7 @@ func (p *Printer) Unknown(e api.Explanation) {
 }
 
 // Configured prints where the kernel lists the address.
-func (p *Printer) Configured(e api.Explanation) {
+func (p *Printer) Configured(e document.Explanation) {
 	if len(e.Configured) == 0 {
 		return
 	}
@@ -70,12 +72,12 @@ func (p *Printer) Configured(e api.Explanation) {
 		if c.Unanswered > 0 {
 			text += fmt.Sprintf(", probed %s without an answer", Plural(c.Unanswered, "time", "times"))
 		}
-		p.wrapped(4, fmt.Sprintf("  %s: %s", cmp.Or(PodName(c.Pod), c.Netns), text))
+		p.wrapped(4, fmt.Sprintf("  %s: %s", cmp.Or(c.Pod.String(), c.Netns), text))
 	}
 }
 
 // Verdict prints what the nodes have decided about an address.
-func (p *Printer) Verdict(story api.Story) {
+func (p *Printer) Verdict(story document.Story) {
 	where := "on node "
 	if len(story.Nodes) > 1 {
 		where = "on nodes "
@@ -90,7 +92,7 @@ func (p *Printer) Verdict(story api.Story) {
 		if c.Drill {
 			kind = "Drill"
 		}
-		text := fmt.Sprintf("%s %s, %s: %s", kind, c.ID, c.Scope, p.Paint(c.State))
+		text := fmt.Sprintf("%s %s, %s: %s", kind, c.ID, c.Scope, p.Paint(c.State.String()))
 		switch {
 		case !c.ResolvedAt.IsZero():
 			text += fmt.Sprintf(" %s ago, was open for %s", Age(c.ResolvedAt), Span(c.ResolvedAt.Sub(c.SuspectedAt)))
@@ -98,13 +100,13 @@ func (p *Printer) Verdict(story api.Story) {
 			text += fmt.Sprintf(" %s after the second holder was seen", Span(c.ConfirmedAt.Sub(c.SecondSeen)))
 		}
 		p.wrapped(2, text)
-		if c.State == "confirmed" && !c.Drill {
+		if c.State == detector.Confirmed && !c.Drill {
 			p.wrapped(2, "  If several are meant to have it (anycast, a virtual IP), list it under \"shared\" in the configuration.")
 		}
 	}
 }
 
-func (p *Printer) story(story api.Story) {
+func (p *Printer) story(story document.Story) {
 	p.Verdict(story)
 	several := len(story.Nodes) > 1
 	p.println("\nHolders, the oldest first:")
@@ -119,7 +121,7 @@ func (p *Printer) story(story api.Story) {
 		if isConfiguredOnly(b) {
 			weak = ": its kernel has the address; it was not seen using it lately"
 		}
-		p.wrapped(6, fmt.Sprintf("      interface %s, MAC %s, evidence %s%s", cmp.Or(b.Interface, "unknown"), cmp.Or(b.MAC, "unknown"), b.Evidence, weak))
+		p.wrapped(6, fmt.Sprintf("      interface %s, MAC %s, evidence %s%s", cmp.Or(b.Interface, "unknown"), cmp.Or(b.MAC.String(), "unknown"), b.Evidence, weak))
 		if b.Pod != nil {
 			p.wrapped(6, fmt.Sprintf("      netns %s, pod UID %s", b.Netns, b.Pod.UID))
 		}
@@ -134,22 +136,40 @@ func (p *Printer) story(story api.Story) {
 	}
 	p.println("\nWhat happened:")
 	layout := clock(story.Notes[0].At)
-	for _, note := range story.Notes {
-		p.wrapped(3+len(layout), fmt.Sprintf("  %s  %s%s", note.At.Local().Format(layout), NotePrefix(note, several), note.Text))
+	for n, text := range Notes(story) {
+		p.wrapped(3+len(layout), fmt.Sprintf("  %s  %s", story.Notes[n].At.Local().Format(layout), text))
 	}
 }
 
-// NotePrefix names the holder of a note and, if several nodes have notes, the node that wrote it.
-func NotePrefix(note api.Note, several bool) string {
-	holder := cmp.Or(PodName(note.Pod), note.Netns)
-	if note.HolderNode != "" {
-		holder = strings.TrimSpace(holder + " on " + note.HolderNode)
+// Notes is what the notes of a story say, of which holder, and by which node if several have notes.
+func Notes(story document.Story) []string {
+	names := nodesOfStory(story)
+	return each(story.Notes, func(note document.Note) string {
+		text := note.Text
+		if h := note.Holder; h != nil {
+			name := cmp.Or(h.Pod.String(), h.Netns)
+			if h.NodeID() != note.NodeID() {
+				name = strings.TrimSpace(name + " on " + names[h.NodeID()])
+			}
+			if name != "" {
+				text = name + ": " + text
+			}
+		}
+		if len(story.Nodes) > 1 {
+			text = "[" + names[note.NodeID()] + "] " + text
+		}
+		return text
+	})
+}
+
+// nodesOfStory has the names of all nodes of a story by NodeID.
+func nodesOfStory(story document.Story) map[string]string {
+	ids := each(story.Bindings, document.Binding.NodeID)
+	for _, note := range story.Notes {
+		ids = append(ids, note.NodeID())
+		if note.Holder != nil {
+			ids = append(ids, note.Holder.NodeID())
+		}
 	}
-	if holder != "" {
-		holder += ": "
-	}
-	if several {
-		return "[" + note.Node + "] " + holder
-	}
-	return holder
+	return merge.Names(ids)
 }

@@ -1,35 +1,37 @@
 package cli
 
 import (
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 func TestPrintExplanation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := holder("n1", "web-0", "10.0.0.1", time.Hour), holder("n2", "web-1", "10.0.0.1", time.Minute)
 		conflict := between("10.0.0.1", near, far)
-		e := api.Explanation{
-			Node: "n1", IP: "10.0.0.1",
-			Stories: []api.Story{{
-				Network: "default", IP: "10.0.0.1", Nodes: []string{"n1", "n2"},
+		e := document.Explanation{
+			Node: "n1", IP: netip.MustParseAddr("10.0.0.1"),
+			Stories: []document.Story{{
+				Network: "default", IP: netip.MustParseAddr("10.0.0.1"), Nodes: []string{"n1", "n2"},
 				Verdict:  "two live holders answered both rounds 1.0 s apart: a conflict",
-				Bindings: []api.Binding{near, far}, Conflict: &conflict,
-				Notes: []api.Note{
-					{At: ago(21 * time.Second), Kind: "seen", Node: "n2", Pod: far.Pod, Text: "first seen: announced on vethweb-1"},
-					{At: ago(20 * time.Second), Kind: "solicited", Node: "n1", HolderNode: "n2", Pod: far.Pod, Text: "probed to verify"},
-					{At: ago(20 * time.Second), Kind: "answered", Node: "n1", HolderNode: "n2", Text: "answered after 0.4 ms"},
+				Bindings: []document.Binding{near, far}, Conflict: &conflict,
+				Notes: []document.Note{
+					{At: ago(21 * time.Second), Kind: "seen", Node: "n2", Holder: &document.Holder{Node: "n2", Pod: far.Pod}, Text: "first seen: announced on vethweb-1"},
+					{At: ago(20 * time.Second), Kind: "solicited", Node: "n1", Holder: &document.Holder{Node: "n2", Pod: far.Pod}, Text: "probed to verify"},
+					{At: ago(20 * time.Second), Kind: "answered", Node: "n1", Holder: &document.Holder{Node: "n2"}, Text: "answered after 0.4 ms"},
 					{At: ago(19 * time.Second), Kind: "conflict", Node: "n1", Text: "confirmed: 2 live holders answered both rounds 1.0 s apart"},
 				},
 			}},
-			Configured: []api.Configured{
+			Configured: []document.Configured{
 				{Interface: "vethweb-0", Netns: "cni-web-0", Pod: near.Pod, Device: "peer", Settled: true},
 				{Network: "default", Interface: "veth2", Netns: "cni-2", Device: "peer", Lost: true},
 			},
-			Coverage: api.Coverage{Asked: 4, Missing: []string{"n4"}, Partial: true},
+			Coverage: document.Coverage{Asked: 4, Missing: []string{"n4"}, Partial: true},
 		}
 		printed(t, func(p *Printer) { p.Explanation(e) }, `
 10.0.0.1 in network default on nodes n1, n2
@@ -66,10 +68,10 @@ Because:
 1 of 4 nodes did not answer: n4; their stories are missing.
 `)
 		// One node without a cluster; then two verdicts; then no story.
-		e.Coverage, e.Configured = api.Coverage{}, nil
-		far.Unreachable, far.Interface, far.MAC = true, "", ""
+		e.Coverage, e.Configured = document.Coverage{}, nil
+		far.Unreachable, far.Interface, far.MAC = true, "", detector.MAC{}
 		e.Stories[0].Nodes, e.Stories[0].Notes, e.Stories[0].Conflict = []string{"n1"}, e.Stories[0].Notes[3:], nil
-		e.Stories[0].Bindings = []api.Binding{far}
+		e.Stories[0].Bindings = []document.Binding{far}
 		printed(t, func(p *Printer) { p.Explanation(e) }, `
 10.0.0.1 in network default on node n1
 Verdict: two live holders answered both rounds 1.0 s apart: a conflict.
@@ -85,7 +87,7 @@ What happened:
 `)
 		// Times of another day have the day.
 		e.Stories[0].Bindings = nil
-		e.Stories[0].Notes = append([]api.Note{{At: ago(26 * time.Hour), Node: "n1", Text: "first seen: announced on vethweb-1"}}, e.Stories[0].Notes...)
+		e.Stories[0].Notes = append([]document.Note{{At: ago(26 * time.Hour), Node: "n1", Text: "first seen: announced on vethweb-1"}}, e.Stories[0].Notes...)
 		printed(t, func(p *Printer) { p.Explanation(e) }, `
 10.0.0.1 in network default on node n1
 Verdict: two live holders answered both rounds 1.0 s apart: a conflict.
@@ -97,9 +99,9 @@ What happened:
   Dec 30 22:00:00.000 first seen: announced on vethweb-1
   Dec 31 23:59:41.000 confirmed: 2 live holders answered both rounds 1.0 s apart
 `)
-		e.Stories = []api.Story{{
-			Network: "default", IP: "10.0.0.1", Nodes: []string{"n1", "n2"}, Verdict: "one live holder: not a conflict",
-			Verdicts: []api.Verdict{{Nodes: []string{"n1"}, Verdict: "one live holder: not a conflict"}, {Nodes: []string{"n2"}, Verdict: "no live holder: not a conflict"}},
+		e.Stories = []document.Story{{
+			Network: "default", IP: netip.MustParseAddr("10.0.0.1"), Nodes: []string{"n1", "n2"}, Verdict: "one live holder: not a conflict",
+			Verdicts: []document.Verdict{{Nodes: []string{"n1"}, Verdict: "one live holder: not a conflict"}, {Nodes: []string{"n2"}, Verdict: "no live holder: not a conflict"}},
 		}}
 		printed(t, func(p *Printer) { p.Explanation(e) }, `
 10.0.0.1 in network default on nodes n1, n2

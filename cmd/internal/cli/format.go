@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // Format is the value of --output.
@@ -24,13 +25,13 @@ const (
 )
 
 // Show prints a document, or an event of a watch, in a format; text prints it for people.
-func Show[T any](p *Printer, f Format, document T, text func(p *Printer, document T)) error {
-	if done, err := f.Encode(p.Out, document, p.events); done {
+func Show[T any](p *Printer, f Format, doc T, text func(p *Printer, doc T)) error {
+	if done, err := f.Encode(p.Out, doc, p.events); done {
 		return err
 	}
-	Sanitize(&document)
+	document.Sanitize(&doc)
 	p.Wide = f == Wide
-	text(p, document)
+	text(p, doc)
 	return nil
 }
 

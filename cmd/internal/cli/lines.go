@@ -10,10 +10,10 @@ const commandMark = "\x00"
 
 // Lines returns what text prints of a document, each sentence and each command whole. Commands are those of the program, as people
 // call it.
-func Lines[T any](program string, document T, text func(*Printer, T)) (lines []Line) {
+func Lines[T any](program string, doc T, text func(*Printer, T)) (lines []Line) {
 	const unbounded = 1 << 20
 	var out strings.Builder
-	text(&Printer{Out: &out, Width: unbounded, mark: commandMark, Program: program}, document)
+	text(&Printer{Out: &out, Width: unbounded, mark: commandMark, Program: program}, doc)
 	isCommand := false
 	for part := range strings.SplitSeq(out.String(), commandMark) {
 		if isCommand {

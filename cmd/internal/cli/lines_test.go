@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/document"
 )
 
 // Sentences and commands are whole, however long, and no text of a document makes a command.
@@ -15,8 +15,8 @@ func TestLines(t *testing.T) {
 	c := between("10.0.0.1", holder("n1", "web-0", "10.0.0.1", time.Hour), holder("n2", "web-1", "10.0.0.1", time.Minute))
 	long := "kubectl delete pod " + strings.Repeat("a-long-name ", 20) + "end"
 	c.Holders[0].Pod.Name = "web" + commandMark + "rm -rf /" + commandMark
-	c.Advice = &api.Advice{Unknown: "together", Remove: []api.Removal{{Holder: 0, Command: long}, {Holder: 1, Command: "ip link set dev x down", On: "n2"}}}
-	Sanitize(&c)
+	c.Advice = &document.Advice{Unknown: "together", Remove: []document.Removal{{Holder: 0, Command: long}, {Holder: 1, Command: "ip link set dev x down", On: "n2"}}}
+	document.Sanitize(&c)
 	want := []Line{
 		{Text: "What to do:"},
 		{Text: "It is not known which is newer: they came within a second. Remove one of them:"},

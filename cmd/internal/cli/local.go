@@ -6,7 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 var (
@@ -26,7 +27,7 @@ const (
 // LocalRange says how to declare that the bridges behind these conflicts have a range for each node, as bridges of container
 // engines do, and the lines of the configuration that declare it. Both are empty if no conflict may come from that: all holders
 // are on different nodes, behind bridges that no network plugin made, and no plugin gave them the address.
-func LocalRange(conflicts ...api.Conflict) (text, lines string) {
+func LocalRange(conflicts ...document.Conflict) (text, lines string) {
 	var entries, names, nodes []string
 	for _, c := range conflicts {
 		bridges := localBridges(c)
@@ -54,16 +55,16 @@ func LocalRange(conflicts ...api.Conflict) (text, lines string) {
 }
 
 // localBridges are the bridges of the holders of a conflict whose addresses may be local to each node, nil if they are not.
-func localBridges(c api.Conflict) (bridges []string) {
+func localBridges(c document.Conflict) (bridges []string) {
 	if c.Network != defaultNetwork || len(c.Holders) < 2 {
 		return nil
 	}
 	on := make(map[string]bool)
 	for _, b := range c.Holders {
-		if !plainBridge.MatchString(b.Bridge) || len(b.Bridge) > maxDeviceName || b.Bridge == defaultNetwork || slices.Contains(pluginBridges, b.Bridge) || b.Pod != nil || b.Given != nil || on[NodeID(b)] {
+		if !plainBridge.MatchString(b.Bridge) || len(b.Bridge) > maxDeviceName || b.Bridge == defaultNetwork || slices.Contains(pluginBridges, b.Bridge) || b.Pod != nil || b.Given != detector.GivenUnknown || on[b.NodeID()] {
 			return nil
 		}
-		on[NodeID(b)] = true
+		on[b.NodeID()] = true
 		bridges = append(bridges, b.Bridge)
 	}
 	return distinct(bridges)

@@ -7,15 +7,16 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // onBridges is a conflict of containers behind these bridges, each on a node of its own.
-func onBridges(bridges ...string) api.Conflict {
-	c := api.Conflict{Network: "default", IP: "172.18.0.2"}
+func onBridges(bridges ...string) document.Conflict {
+	c := document.Conflict{Network: "default", IP: netip.MustParseAddr("172.18.0.2")}
 	for n, bridge := range bridges {
-		c.Holders = append(c.Holders, api.Binding{Node: fmt.Sprint("n", n+1), BootID: "b", Bridge: bridge, Evidence: "announced"})
+		c.Holders = append(c.Holders, document.Binding{Holder: document.Holder{Node: fmt.Sprint("n", n+1), BootID: "b", Bridge: bridge}, Evidence: detector.Announced})
 	}
 	return c
 }
@@ -23,19 +24,19 @@ func onBridges(bridges ...string) api.Conflict {
 func TestLocalRange(t *testing.T) {
 	const one = "networks:\n  - {name: \"shop\", scope: node, match: {bridges: [\"shop\"]}}\n"
 	for name, test := range map[string]struct {
-		conflicts   []api.Conflict
+		conflicts   []document.Conflict
 		text, lines string
 	}{
 		"one name": {
-			[]api.Conflict{onBridges("shop", "shop")},
+			[]document.Conflict{onBridges("shop", "shop")},
 			"If the range of bridge shop is meant to be local to each node, nothing is to be removed: add this to the configuration (--config) of n1 and n2:", one,
 		},
 		"many addresses": {
-			[]api.Conflict{onBridges("shop", "shop"), onBridges("cni0", "cni0"), onBridges("shop", "shop", "shop")},
+			[]document.Conflict{onBridges("shop", "shop"), onBridges("cni0", "cni0"), onBridges("shop", "shop", "shop")},
 			"If the range of bridge shop is meant to be local to each node, nothing is to be removed: add this to the configuration (--config) of n1, n2 and n3:", one,
 		},
 		"other names": {
-			[]api.Conflict{onBridges("web_1", "123"), onBridges("shop", "shop")},
+			[]document.Conflict{onBridges("web_1", "123"), onBridges("shop", "shop")},
 			"If the ranges of bridges 123, shop and web_1 are meant to be local to each node, nothing is to be removed: add this to the configuration (--config) of n1 and n2:",
 			"networks:\n  - {name: \"123\", scope: node, match: {bridges: [\"123\", \"web_1\"]}}\n" + strings.TrimPrefix(one, "networks:\n"),
 		},
@@ -52,7 +53,7 @@ func TestLocalRange(t *testing.T) {
 		}
 		for _, conflict := range test.conflicts {
 			for _, b := range conflict.Holders {
-				network, found := c.Network(config.Subject{Bridge: b.Bridge, Peer: "eth0"}, netip.MustParseAddr(conflict.IP))
+				network, found := c.Network(config.Subject{Bridge: b.Bridge, Peer: "eth0"}, conflict.IP)
 				if found != (b.Bridge != "cni0") || found && network.Scope != config.Node {
 					t.Errorf("%s: %s is in %+v, %t", name, b.Bridge, network, found)
 				}
@@ -63,21 +64,20 @@ func TestLocalRange(t *testing.T) {
 
 // Whatever may be a duplicate for the cluster has no advice to make it local.
 func TestNoLocalRange(t *testing.T) {
-	given := false
-	for name, change := range map[string]func(c *api.Conflict){
-		"routed":                 func(c *api.Conflict) { c.Holders[1].Bridge = "" },
-		"a bridge of a plugin":   func(c *api.Conflict) { c.Holders[1].Bridge = "cni0" },
-		"a name with a pattern":  func(c *api.Conflict) { c.Holders[1].Bridge = "*" },
-		"the cluster's network":  func(c *api.Conflict) { c.Holders[0].Bridge, c.Holders[1].Bridge = "default", "default" },
-		"no name of a device":    func(c *api.Conflict) { c.Holders[1].Bridge = "abcdefghijklmnop" },
-		"terminal codes":         func(c *api.Conflict) { c.Holders[1].Bridge = "shop\x1b[31m" },
-		"a VLAN":                 func(c *api.Conflict) { c.Holders[0].Bridge = "br.100" },
-		"a pod":                  func(c *api.Conflict) { c.Holders[0].Pod = &api.Pod{Namespace: "shop", Name: "web"} },
-		"a plugin gave another":  func(c *api.Conflict) { c.Holders[0].Given = &given },
-		"on one node":            func(c *api.Conflict) { c.Holders[1].Node = c.Holders[0].Node },
-		"two of three on a node": func(c *api.Conflict) { c.Holders = append(c.Holders, c.Holders[0]) },
-		"another network":        func(c *api.Conflict) { c.Network = "storage" },
-		"one holder":             func(c *api.Conflict) { c.Holders = c.Holders[:1] },
+	for name, change := range map[string]func(c *document.Conflict){
+		"routed":                 func(c *document.Conflict) { c.Holders[1].Bridge = "" },
+		"a bridge of a plugin":   func(c *document.Conflict) { c.Holders[1].Bridge = "cni0" },
+		"a name with a pattern":  func(c *document.Conflict) { c.Holders[1].Bridge = "*" },
+		"the cluster's network":  func(c *document.Conflict) { c.Holders[0].Bridge, c.Holders[1].Bridge = "default", "default" },
+		"no name of a device":    func(c *document.Conflict) { c.Holders[1].Bridge = "abcdefghijklmnop" },
+		"terminal codes":         func(c *document.Conflict) { c.Holders[1].Bridge = "shop\x1b[31m" },
+		"a VLAN":                 func(c *document.Conflict) { c.Holders[0].Bridge = "br.100" },
+		"a pod":                  func(c *document.Conflict) { c.Holders[0].Pod = &document.Pod{Namespace: "shop", Name: "web"} },
+		"a plugin gave another":  func(c *document.Conflict) { c.Holders[0].Given = detector.GivenNo },
+		"on one node":            func(c *document.Conflict) { c.Holders[1].Node = c.Holders[0].Node },
+		"two of three on a node": func(c *document.Conflict) { c.Holders = append(c.Holders, c.Holders[0]) },
+		"another network":        func(c *document.Conflict) { c.Network = "storage" },
+		"one holder":             func(c *document.Conflict) { c.Holders = c.Holders[:1] },
 	} {
 		c := onBridges("shop", "shop")
 		change(&c)
@@ -94,7 +94,7 @@ func TestNoLocalRange(t *testing.T) {
 func TestLocalRangeOrRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := onBridges("shop", "shop")
-		c.State, c.Advice = "confirmed", newerBy("created", 60, "x", "y")
+		c.State, c.Advice = detector.Confirmed, newerBy("created", 60, "x", "y")
 		p, out := printer(80)
 		p.Advice(only(c))
 		text := strings.Join(strings.Fields(out.String()), " ")

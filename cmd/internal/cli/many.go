@@ -7,28 +7,28 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/document"
 )
 
 // many prints a screen about many conflicts: how many of which state, the gravest, and where they are.
-func (p *Printer) many(document api.Conflicts) {
+func (p *Printer) many(doc document.Conflicts) {
 	const gravest, rows, most = 3, 6, 3
-	tally := Count(document.Conflicts)
+	tally := Count(doc.Conflicts)
 	var states []string
 	for _, state := range []string{"confirmed", "suspected", "resolved", "drill"} {
 		if n := tally.States[state]; n > 0 {
 			states = append(states, fmt.Sprintf("%d %s", n, p.Paint(state)))
 		}
 	}
-	total := len(document.Conflicts)
+	total := len(doc.Conflicts)
 	first := "The most serious"
 	if p.Sorted {
 		first = "The first"
 	}
 	p.wrapped(2, fmt.Sprintf("%d conflicts: %s. %s:", total, strings.Join(states, ", "), first))
-	var shown []api.Conflict
+	var shown []document.Conflict
 	left := rows
-	for _, c := range document.Conflicts[:gravest] {
+	for _, c := range doc.Conflicts[:gravest] {
 		if len(c.Holders) > left && len(shown) > 0 {
 			break
 		}
@@ -39,37 +39,37 @@ func (p *Printer) many(document api.Conflicts) {
 		shown = append(shown, c)
 	}
 	p.conflicts(shown)
-	if more := len(document.Conflicts[0].Holders) - len(shown[0].Holders); more > 0 {
+	if more := len(doc.Conflicts[0].Holders) - len(shown[0].Holders); more > 0 {
 		p.printf("%s has %s\n", shown[0].IP, Plural(more, "more holder.", "more holders."))
 	}
 	p.println()
 	p.Entry(12, "By node", Counted(tally.Nodes, most))
 	p.Entry(12, "By network", Counted(tally.Networks, most))
 	p.Entry(12, "Show", fmt.Sprintf("all %d: -o wide; some: --node, -n, --pod, --network, --state, --ip", total))
-	p.pairs(document, 1)
-	p.ManyAdvice(document)
+	p.pairs(doc, 1)
+	p.ManyAdvice(doc)
 }
 
 // ManyAdvice prints what to do about many conflicts: what they have in common, and where to begin.
-func (p *Printer) ManyAdvice(document api.Conflicts) {
+func (p *Printer) ManyAdvice(doc document.Conflicts) {
 	p.println("What to do:")
-	p.rangesAdvice(document.Conflicts, rangesOf(document))
-	p.wrapped(2, fmt.Sprintf("\"dupip explain %s\" says what to do about the first one, and why.", document.Conflicts[0].IP))
+	p.rangesAdvice(doc.Conflicts, rangesOf(doc))
+	p.wrapped(2, fmt.Sprintf("\"dupip explain %s\" says what to do about the first one, and why.", doc.Conflicts[0].IP))
 }
 
 // Tally counts conflicts: by state ("drill" for drills), and those that are no drills by node and network.
 type Tally struct{ States, Nodes, Networks map[string]int }
 
 // Count counts conflicts.
-func Count(conflicts []api.Conflict) Tally {
+func Count(conflicts []document.Conflict) Tally {
 	t := Tally{make(map[string]int), make(map[string]int), make(map[string]int)}
-	var holders []api.Binding
+	var holders []document.Binding
 	for _, c := range conflicts {
 		if c.Drill {
 			t.States["drill"]++
 			continue
 		}
-		t.States[c.State]++
+		t.States[c.State.String()]++
 		t.Networks[c.Network]++
 		holders = append(holders, c.Holders...)
 	}

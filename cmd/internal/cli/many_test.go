@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"net/netip"
 	"regexp"
 	"strconv"
 	"strings"
@@ -9,68 +10,69 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // manyConflicts is a document of n conflicts of several nodes, networks and states.
-func manyConflicts(n int) (document api.Conflicts) {
+func manyConflicts(n int) (doc document.Conflicts) {
 	for n := range n {
 		c := twoPods(fmt.Sprintf("10.1.%d.%d", n/200, n%200))
 		for i := range c.Holders {
 			c.Holders[i].Node = fmt.Sprintf("worker-%d.zone-%d.example.com", (n*(i+1))%12, i)
 			c.Holders[i].BootID = fmt.Sprint("boot-", n%12)
-			c.Holders[i].Pod = &api.Pod{Namespace: "payments", Name: fmt.Sprintf("reconciliation-worker-6f4c9d7b58-%d-%d", n, i)}
+			c.Holders[i].Pod = &document.Pod{Namespace: "payments", Name: fmt.Sprintf("reconciliation-worker-6f4c9d7b58-%d-%d", n, i)}
 		}
 		c.Advice.Remove[0].Command = "kubectl -n payments delete pod " + c.Holders[1].Pod.Name
 		switch {
 		case n%7 == 3:
-			c.State, c.Advice = "suspected", nil
+			c.State, c.Advice = detector.Suspected, nil
 		case n > 64:
 			c.Advice = nil
 		case n%5 == 4:
 			c.Advice.Remove[0].On = c.Holders[1].Node
-			c.Advice.Remove[0].Then = []api.Flush{{Command: "ip neigh flush to " + c.IP + " dev cni0", On: c.Holders[0].Node, Device: "cni0"}}
+			c.Advice.Remove[0].Then = []document.Flush{{Command: "ip neigh flush to " + c.IP.String() + " dev cni0", On: c.Holders[0].Node, Device: "cni0"}}
 		case n%5 == 2:
-			c.Advice = &api.Advice{Unknown: "unreachable", Held: []int{1}}
+			c.Advice = &document.Advice{Unknown: "unreachable", Held: []int{1}}
 		case n%5 == 1:
 			c.Advice.Remove[0].Because, c.Advice.Newer, c.Advice.Unknown = "", nil, "together"
 		}
 		if n%10 == 9 {
 			c.Network = "storage"
 		}
-		document.Conflicts = append(document.Conflicts, c)
+		doc.Conflicts = append(doc.Conflicts, c)
 	}
 	for n := range 6 {
-		document.Pairs = append(document.Pairs, api.Pair{
+		doc.Pairs = append(doc.Pairs, document.Pair{
 			Nodes: []string{"worker-1.zone-0.example.com", fmt.Sprintf("worker-%d.zone-1.example.com", n)}, Addresses: 40 - n,
-			Examples: []api.Address{{Network: "default", IP: "10.1.0.1"}, {Network: "default", IP: "10.1.0.13"}, {Network: "default", IP: "10.1.0.25"}},
+			Examples: []document.Address{{Network: "default", IP: netip.MustParseAddr("10.1.0.1")}, {Network: "default", IP: netip.MustParseAddr("10.1.0.13")}, {Network: "default", IP: netip.MustParseAddr("10.1.0.25")}},
 		})
 	}
-	return document
+	return doc
 }
 
 // TestMany: 500 conflicts fit one screen, and its counts are those of the document.
 func TestMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		document := manyConflicts(500)
+		doc := manyConflicts(500)
 		crowded := manyConflicts(500)
 		for n := range 20 {
 			crowded.Conflicts[0].Holders = append(crowded.Conflicts[0].Holders, holder("worker-1", fmt.Sprint("third-", n), "10.1.0.0", time.Hour))
 		}
-		for _, document := range []api.Conflicts{document, crowded} {
+		for _, doc := range []document.Conflicts{doc, crowded} {
 			for _, width := range []int{80, 120, 200} {
 				p, out := printer(width)
-				p.Conflicts(document)
+				p.Conflicts(doc)
 				if n := strings.Count(out.String(), "\n"); n > 23 { // and a prompt
 					t.Errorf("%d lines of %d columns:\n%s", n, width, out)
 				}
-				if strings.Contains(out.String(), "10.1.0.0 has 17 more holders.") != (len(document.Conflicts[0].Holders) == 22) {
+				if strings.Contains(out.String(), "10.1.0.0 has 17 more holders.") != (len(doc.Conflicts[0].Holders) == 22) {
 					t.Errorf("the holders that are not listed are not counted:\n%s", out)
 				}
 			}
 		}
 		p, out := printer(0)
-		p.Conflicts(document)
+		p.Conflicts(doc)
 		count := func(pattern string) int {
 			match := regexp.MustCompile(pattern).FindStringSubmatch(out.String())
 			if match == nil {
@@ -80,8 +82,8 @@ func TestMany(t *testing.T) {
 			return n
 		}
 		want := make(map[string]int)
-		for _, c := range document.Conflicts {
-			want[c.State]++
+		for _, c := range doc.Conflicts {
+			want[c.State.String()]++
 			want[c.Network]++
 			for n, b := range c.Holders {
 				if n == 0 || c.Holders[0].Node != b.Node || c.Holders[0].BootID != b.BootID {
@@ -99,9 +101,9 @@ func TestMany(t *testing.T) {
 		}
 		p.Wide = true
 		out.Reset()
-		p.Conflicts(document)
-		for _, c := range document.Conflicts {
-			if !strings.Contains(out.String(), c.IP+" ") {
+		p.Conflicts(doc)
+		for _, c := range doc.Conflicts {
+			if !strings.Contains(out.String(), c.IP.String()+" ") {
 				t.Errorf("-o wide lacks %s", c.IP)
 			}
 		}
@@ -111,12 +113,12 @@ func TestMany(t *testing.T) {
 // TestManyOfOne: few open conflicts are listed, also with a long history.
 func TestManyOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		document := manyConflicts(30)
-		for n := range document.Conflicts[10:] {
-			document.Conflicts[10+n].State, document.Conflicts[10+n].ResolvedAt = "resolved", time.Now()
+		doc := manyConflicts(30)
+		for n := range doc.Conflicts[10:] {
+			doc.Conflicts[10+n].State, doc.Conflicts[10+n].ResolvedAt = detector.Resolved, time.Now()
 		}
 		p, out := printer(80)
-		p.Conflicts(document)
+		p.Conflicts(doc)
 		if n := strings.Count(out.String(), "\n10.1.0."); n < 30 || strings.Contains(out.String(), "By node") {
 			t.Errorf("%d conflicts are listed:\n%s", n, out)
 		}

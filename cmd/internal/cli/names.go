@@ -6,29 +6,22 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/agent/report/merge"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/merge"
 )
 
 // Who names the holder as well as is known: the pod, else the netns.
-func Who(b api.Binding) string {
+func Who(b document.Binding) string {
 	unnamed := "unseen netns"
 	if b.NetnsCookie != 0 {
 		unnamed = "(no name yet)" // a holder on another node, which has not sent its name yet
 	}
-	return cmp.Or(PodName(b.Pod), b.Netns, unnamed)
-}
-
-// PodName names a pod, empty for none.
-func PodName(p *api.Pod) string {
-	if p == nil {
-		return ""
-	}
-	return p.String()
+	return cmp.Or(b.Pod.String(), b.Netns, unnamed)
 }
 
 // DescribeHolder is who, with a remark if the holder's node does not answer.
-func DescribeHolder(b api.Binding) string {
+func DescribeHolder(b document.Binding) string {
 	if b.Unreachable {
 		return Who(b) + " (unreachable)"
 	}
@@ -36,11 +29,11 @@ func DescribeHolder(b api.Binding) string {
 }
 
 // conflictIP is the address of a conflict, with a mark if that is a drill.
-func conflictIP(c api.Conflict) string {
+func conflictIP(c document.Conflict) string {
 	if c.Drill {
-		return c.IP + " (drill)"
+		return c.IP.String() + " (drill)"
 	}
-	return c.IP
+	return c.IP.String()
 }
 
 // InNetwork adds the network to an address unless it is the default network.
@@ -52,21 +45,18 @@ func InNetwork(ip, network string) string {
 }
 
 // addressOf is the address of a conflict as [InNetwork] has it.
-func addressOf(c api.Conflict) string { return InNetwork(c.IP, c.Network) }
-
-// NodeID identifies the node of a holder.
-func NodeID(b api.Binding) string { return b.Node + "/" + b.BootID }
+func addressOf(c document.Conflict) string { return InNetwork(c.IP.String(), c.Network) }
 
 // NodesOf names the nodes of holders, with their boots where two nodes have one name. It also
 // reports whether there is more than one node.
-func NodesOf(holders []api.Binding) (names []string, several bool) {
-	byID := merge.Names(each(holders, NodeID))
-	return each(holders, func(b api.Binding) string { return byID[NodeID(b)] }), len(byID) > 1
+func NodesOf(holders []document.Binding) (names []string, several bool) {
+	byID := merge.Names(each(holders, document.Binding.NodeID))
+	return each(holders, func(b document.Binding) string { return byID[b.NodeID()] }), len(byID) > 1
 }
 
 // IsOn reports whether a holder is on the node with that name, which may include the boot.
-func IsOn(b api.Binding, node string) bool {
-	return b.Node == node || merge.FullName(NodeID(b)) == node
+func IsOn(b document.Binding, node string) bool {
+	return b.Node == node || merge.FullName(b.NodeID()) == node
 }
 
 // WithoutBoot is a node's name without its boot.
@@ -77,13 +67,13 @@ func WithoutBoot(name string) string {
 
 // Labels names the holders of a conflict: with the node if there are several, and with the netns or
 // interface where two holders still have one name.
-func Labels(c api.Conflict) []string {
+func Labels(c document.Conflict) []string {
 	nodes, several := NodesOf(c.Holders)
 	var list []string
 	count := make(map[string]int)
 	for n, b := range c.Holders {
 		name := Who(b)
-		if b.Evidence == "host" {
+		if b.Evidence == detector.Host {
 			name = "node " + nodes[n]
 		} else if several {
 			name += " on " + nodes[n]
@@ -103,14 +93,14 @@ func Labels(c api.Conflict) []string {
 }
 
 // ShortLabels is labels without what is not needed to tell the holders apart.
-func ShortLabels(c api.Conflict) []string {
+func ShortLabels(c document.Conflict) []string {
 	names := Labels(c)
 	count := make(map[string]int)
 	for _, b := range c.Holders {
 		count[Who(b)]++
 	}
 	for n, b := range c.Holders {
-		if count[Who(b)] == 1 && b.Evidence != "host" {
+		if count[Who(b)] == 1 && b.Evidence != detector.Host {
 			names[n] = Who(b)
 		}
 	}

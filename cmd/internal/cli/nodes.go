@@ -5,18 +5,19 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/dupip/dupip/document"
 )
 
 // Nodes prints the agents of the cluster, and the reporters after them.
-func (p *Printer) Nodes(document api.Nodes) {
+func (p *Printer) Nodes(doc document.Nodes) {
 	header := []any{"name", "state", "since", "heard", "unacked", "address"}
-	roles := slices.ContainsFunc(document.Nodes, func(n api.Node) bool { return n.Role != "" })
+	roles := slices.ContainsFunc(doc.Nodes, func(n document.Node) bool { return n.Role != "" })
 	if roles {
 		header = append(header, "role")
 	}
-	boots := p.Wide || sameNames(document.Nodes)
+	boots := p.Wide || sameNames(doc.Nodes)
 	if boots {
 		header = append(header, "boot")
 	}
@@ -24,7 +25,7 @@ func (p *Printer) Nodes(document api.Nodes) {
 		header = append(header, "epoch", "version")
 	}
 	var rows []table.Row
-	for _, n := range document.Nodes {
+	for _, n := range doc.Nodes {
 		name, heard := n.Name, Age(n.Heard)
 		if n.Self {
 			name, heard = name+" (this one)", "-"
@@ -46,21 +47,21 @@ func (p *Printer) Nodes(document api.Nodes) {
 	} else {
 		p.fitted(rows, header, "name", "heard", "since")
 	}
-	p.Problems(document)
+	p.Problems(doc)
 }
 
 // Problems prints what is wrong with the cluster.
-func (p *Printer) Problems(document api.Nodes) {
-	if document.Cluster.Alone {
+func (p *Printer) Problems(doc document.Nodes) {
+	if doc.Cluster.Alone {
 		p.wrapped(0, "This agent is alone: it was started without --join and --bind, so duplicates on other nodes are not found.")
 	}
-	for _, problem := range document.Cluster.Problems {
+	for _, problem := range doc.Cluster.Problems {
 		p.wrapped(2, "Problem: "+problem)
 	}
 }
 
 // sameNames reports whether two nodes have one name, so that their boots have to be shown.
-func sameNames(nodes []api.Node) bool {
+func sameNames(nodes []document.Node) bool {
 	boots := make(map[string]string)
 	for _, n := range nodes {
 		if boot, ok := boots[n.Name]; ok && boot != n.BootID {

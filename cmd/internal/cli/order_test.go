@@ -1,25 +1,27 @@
 package cli
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // Each value of --sort-by puts first what comes first by it, whatever the others say.
 func TestOrders(t *testing.T) {
 	early, late := time.Unix(1, 0), time.Unix(2, 0)
-	first := api.Binding{IP: "10.0.0.9", Network: "a", Node: "n1", Interface: "a", Pod: &api.Pod{Namespace: "a"}, FirstSeen: early, LastSeen: early}
-	second := api.Binding{IP: "10.0.0.10", Network: "b", Node: "n2", Interface: "b", Pod: &api.Pod{Namespace: "b"}, FirstSeen: late, LastSeen: late}
+	first := document.Binding{IP: netip.MustParseAddr("10.0.0.9"), Network: "a", Holder: document.Holder{Node: "n1", Interface: "a", Pod: &document.Pod{Namespace: "a"}}, FirstSeen: early, LastSeen: early}
+	second := document.Binding{IP: netip.MustParseAddr("10.0.0.10"), Network: "b", Holder: document.Holder{Node: "n2", Interface: "b", Pod: &document.Pod{Namespace: "b"}}, FirstSeen: late, LastSeen: late}
 	check(t, BindingOrders, first, second)
 	check(t, ConflictOrders,
-		api.Conflict{IP: "10.0.0.9", Network: "a", State: "confirmed", SuspectedAt: early, Holders: []api.Binding{second, first}},
-		api.Conflict{IP: "10.0.0.10", Network: "b", State: "suspected", SuspectedAt: late, Holders: []api.Binding{second}})
+		document.Conflict{IP: netip.MustParseAddr("10.0.0.9"), Network: "a", State: detector.Confirmed, SuspectedAt: early, Holders: []document.Binding{second, first}},
+		document.Conflict{IP: netip.MustParseAddr("10.0.0.10"), Network: "b", State: detector.Suspected, SuspectedAt: late, Holders: []document.Binding{second}})
 	check(t, FindingOrders,
-		api.Finding{IP: "10.0.0.9", Kind: "a", Node: "n1", Pod: first.Pod, Since: early}, api.Finding{IP: "10.0.0.10", Kind: "b", Node: "n2", Pod: second.Pod, Since: late})
+		document.Finding{IP: netip.MustParseAddr("10.0.0.9"), Kind: "a", Holder: document.Holder{Node: "n1", Pod: first.Pod}, Since: early}, document.Finding{IP: netip.MustParseAddr("10.0.0.10"), Kind: "b", Holder: document.Holder{Node: "n2", Pod: second.Pod}, Since: late})
 	check(t, NodeOrders,
-		api.Node{Name: "n1", State: "alive", Since: early, Heard: early, Unacked: 2}, api.Node{Name: "n2", State: "dead", Since: late, Heard: late, Unacked: 1})
+		document.Node{Name: "n1", State: "alive", Since: early, Heard: early, Unacked: 2}, document.Node{Name: "n2", State: "dead", Since: late, Heard: late, Unacked: 1})
 }
 
 func check[T any](t *testing.T, orders Orders[T], first, second T) {

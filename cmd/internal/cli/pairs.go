@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/document"
 )
 
 // maxPairs bounds the lines of pairs.
@@ -13,18 +13,18 @@ const maxPairs = 10
 
 // Pairs prints the nodes that share many addresses, or some that the table does not have: if a whole prefix has two holders,
 // that is one fault, not hundreds.
-func (p *Printer) Pairs(document api.Conflicts) { p.pairs(document, maxPairs) }
+func (p *Printer) Pairs(doc document.Conflicts) { p.pairs(doc, maxPairs) }
 
-func (p *Printer) pairs(document api.Conflicts, most int) {
-	var pairs []api.Pair
-	for _, pair := range document.Pairs {
-		inTable := func(c api.Conflict) bool { return isBetween(c, pair) }
-		if pair.Addresses > api.FewShared || len(pair.Nodes) == 2 && !slices.ContainsFunc(document.Conflicts, inTable) {
+func (p *Printer) pairs(doc document.Conflicts, most int) {
+	var pairs []document.Pair
+	for _, pair := range doc.Pairs {
+		inTable := func(c document.Conflict) bool { return isBetween(c, pair) }
+		if pair.Addresses > document.FewShared || len(pair.Nodes) == 2 && !slices.ContainsFunc(doc.Conflicts, inTable) {
 			pairs = append(pairs, pair)
 		}
 	}
 	for _, pair := range pairs[:min(len(pairs), most)] {
-		examples := each(pair.Examples, func(a api.Address) string { return InNetwork(a.IP, a.Network) })
+		examples := each(pair.Examples, func(a document.Address) string { return InNetwork(a.IP.String(), a.Network) })
 		if len(pair.Examples) < pair.Addresses {
 			examples = append(examples, "…")
 		}
@@ -40,16 +40,16 @@ func (p *Printer) pairs(document api.Conflicts, most int) {
 }
 
 // isBetween reports whether a conflict has holders on both nodes of a pair.
-func isBetween(c api.Conflict, p api.Pair) bool {
+func isBetween(c document.Conflict, p document.Pair) bool {
 	on := func(node string) bool {
-		return slices.ContainsFunc(c.Holders, func(b api.Binding) bool { return IsOn(b, node) })
+		return slices.ContainsFunc(c.Holders, func(b document.Binding) bool { return IsOn(b, node) })
 	}
 	return on(p.Nodes[0]) && on(p.Nodes[1])
 }
 
-// rangesOf returns the pairs of nodes that share more than [api.FewShared] addresses.
-func rangesOf(document api.Conflicts) []api.Pair {
-	return slices.DeleteFunc(slices.Clone(document.Pairs), func(p api.Pair) bool {
-		return p.Addresses <= api.FewShared || len(p.Nodes) != 2
+// rangesOf returns the pairs of nodes that share more than [document.FewShared] addresses.
+func rangesOf(doc document.Conflicts) []document.Pair {
+	return slices.DeleteFunc(slices.Clone(doc.Pairs), func(p document.Pair) bool {
+		return p.Addresses <= document.FewShared || len(p.Nodes) != 2
 	})
 }

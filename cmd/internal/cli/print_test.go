@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 func TestMain(m *testing.M) {
@@ -49,30 +51,32 @@ func fits(t *testing.T, text string) {
 	}
 }
 
-func holder(node, pod, ip string, seen time.Duration) api.Binding {
-	return api.Binding{
-		Network: "default", IP: ip, Node: node, Interface: "veth" + pod, Ifindex: 7, MAC: "02:00:00:00:00:01",
-		Netns: "cni-" + pod, Evidence: "announced", FirstSeen: ago(seen), LastSeen: ago(2 * time.Second),
-		Pod: &api.Pod{Namespace: "shop", Name: pod, UID: "u-" + pod},
+func holder(node, pod, ip string, seen time.Duration) document.Binding {
+	return document.Binding{
+		Network: "default", IP: netip.MustParseAddr(ip), Holder: document.Holder{
+			Node: node, Interface: "veth" + pod, Ifindex: 7, MAC: detector.MAC{2, 0, 0, 0, 0, 1}, Netns: "cni-" + pod,
+			Pod: &document.Pod{Namespace: "shop", Name: pod, UID: "u-" + pod},
+		},
+		Evidence: detector.Announced, FirstSeen: ago(seen), LastSeen: ago(2 * time.Second),
 	}
 }
 
-func between(ip string, holders ...api.Binding) api.Conflict {
-	return api.Conflict{
-		ID: "5f3a9b21-1", Network: "default", IP: ip, State: "confirmed", Scope: "cross-node",
+func between(ip string, holders ...document.Binding) document.Conflict {
+	return document.Conflict{
+		ID: "5f3a9b21-1", Network: "default", IP: netip.MustParseAddr(ip), State: detector.Confirmed, Scope: detector.CrossNode,
 		SecondSeen: ago(21300 * time.Millisecond), SuspectedAt: ago(21200 * time.Millisecond), ConfirmedAt: ago(20 * time.Second), Holders: holders,
 	}
 }
 
 func TestPrintBindings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		alone := []api.Binding{holder("n1", "web-0", "10.0.0.1", time.Minute), holder("n1", "web-1", "10.0.0.2", time.Hour)}
+		alone := []document.Binding{holder("n1", "web-0", "10.0.0.1", time.Minute), holder("n1", "web-1", "10.0.0.2", time.Hour)}
 		printed(t, func(p *Printer) { p.bindings(alone) }, `
 IP        HOLDER      INTERFACE  EVIDENCE   FIRST SEEN  LAST SEEN
 10.0.0.1  shop/web-0  vethweb-0  announced  60s         2.0s
 10.0.0.2  shop/web-1  vethweb-1  announced  60m         2.0s
 `)
-		cluster := []api.Binding{
+		cluster := []document.Binding{
 			holder("worker-a.zone1.example.com", "web-0", "10.0.0.1", time.Minute),
 			holder("worker-b.zone1.example.com", "web-1", "10.0.0.2", time.Hour),
 		}
@@ -92,15 +96,15 @@ func TestPrintCoverage(t *testing.T) {
 		return list
 	}
 	for _, test := range []struct {
-		coverage api.Coverage
+		coverage document.Coverage
 		want     string
 	}{
-		{api.Coverage{}, ""},
-		{api.Coverage{Asked: 40}, ""},
-		{api.Coverage{Asked: 40, Missing: []string{"n7", "n9"}, Partial: true}, "2 of 40 nodes did not answer: n7, n9; their bindings are missing.\n"},
-		{api.Coverage{Asked: 40, Missing: names(11), Partial: true}, "11 of 40 nodes did not answer: n1, n2, n3, n4, n5, n6, n7, n8 and 3 more; their\nbindings are missing.\n"},
-		{api.Coverage{Omitted: 7, Partial: true}, "7 bindings did not fit into the answers: give one --ip or one --node.\n"},
-		{api.Coverage{Alone: true}, "This agent is alone: it was started without --join and --bind and knows its own\nnode only.\n"},
+		{document.Coverage{}, ""},
+		{document.Coverage{Asked: 40}, ""},
+		{document.Coverage{Asked: 40, Missing: []string{"n7", "n9"}, Partial: true}, "2 of 40 nodes did not answer: n7, n9; their bindings are missing.\n"},
+		{document.Coverage{Asked: 40, Missing: names(11), Partial: true}, "11 of 40 nodes did not answer: n1, n2, n3, n4, n5, n6, n7, n8 and 3 more; their\nbindings are missing.\n"},
+		{document.Coverage{Omitted: 7, Partial: true}, "7 bindings did not fit into the answers: give one --ip or one --node.\n"},
+		{document.Coverage{Alone: true}, "This agent is alone: it was started without --join and --bind and knows its own\nnode only.\n"},
 	} {
 		printed(t, func(p *Printer) { p.Coverage(test.coverage, "bindings") }, test.want)
 	}
@@ -108,14 +112,16 @@ func TestPrintCoverage(t *testing.T) {
 
 func TestPrintConflicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sameNode := []api.Conflict{between("10.0.0.1", holder("n1", "web-0", "10.0.0.1", time.Hour), holder("n1", "web-1", "10.0.0.1", time.Minute))}
+		sameNode := []document.Conflict{between("10.0.0.1", holder("n1", "web-0", "10.0.0.1", time.Hour), holder("n1", "web-1", "10.0.0.1", time.Minute))}
 		printed(t, func(p *Printer) { p.conflicts(sameNode) }, `
 IP        STATE      SINCE  HOLDER      INTERFACE  FIRST SEEN
 10.0.0.1  confirmed  20s    shop/web-0  vethweb-0  60m
                             shop/web-1  vethweb-1  60s
 `)
 		// Of several nodes that were asked, it may be any.
-		printed(t, func(p *Printer) { p.Conflicts(api.Conflicts{Conflicts: sameNode, Coverage: api.Coverage{Asked: 3}}) }, `
+		printed(t, func(p *Printer) {
+			p.Conflicts(document.Conflicts{Conflicts: sameNode, Coverage: document.Coverage{Asked: 3}})
+		}, `
 IP        STATE      SINCE  NODE  HOLDER      INTERFACE  FIRST SEEN
 10.0.0.1  confirmed  20s    n1    shop/web-0  vethweb-0  60m
                             n1    shop/web-1  vethweb-1  60s
@@ -125,7 +131,7 @@ What to do:
 `)
 		far := holder("n2", "web-1", "10.0.0.1", time.Minute)
 		far.Unreachable = true
-		crossNode := []api.Conflict{between("10.0.0.1", holder("n1", "web-0", "10.0.0.1", time.Hour), far)}
+		crossNode := []document.Conflict{between("10.0.0.1", holder("n1", "web-0", "10.0.0.1", time.Hour), far)}
 		printed(t, func(p *Printer) { p.conflicts(crossNode) }, `
 IP        STATE      SINCE  NODE  HOLDER      INTERFACE  FIRST SEEN
 10.0.0.1  confirmed  20s    n1    shop/web-0  vethweb-0  60m
@@ -133,8 +139,8 @@ IP        STATE      SINCE  NODE  HOLDER      INTERFACE  FIRST SEEN
 ! unreachable: the node does not answer, and its holders may be gone.
 `)
 		left := holder("n1", "web-1", "10.0.0.1", time.Minute)
-		left.Evidence = "configured"
-		weak := []api.Conflict{between("10.0.0.1", holder("n1", "web-0", "10.0.0.1", time.Hour), left)}
+		left.Evidence = detector.Configured
+		weak := []document.Conflict{between("10.0.0.1", holder("n1", "web-0", "10.0.0.1", time.Hour), left)}
 		printed(t, func(p *Printer) { p.conflicts(weak) }, `
 IP        STATE      SINCE  HOLDER        INTERFACE  FIRST SEEN
 10.0.0.1  confirmed  20s    shop/web-0    vethweb-0  60m
@@ -149,7 +155,7 @@ func TestPrintDrill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		drill := between("192.0.2.7", holder("n1", "drill-0", "192.0.2.7", time.Minute), holder("n1", "drill-1", "192.0.2.7", time.Minute))
 		drill.Drill = true
-		printed(t, func(p *Printer) { p.Conflicts(api.Conflicts{Conflicts: []api.Conflict{drill}}) }, `
+		printed(t, func(p *Printer) { p.Conflicts(document.Conflicts{Conflicts: []document.Conflict{drill}}) }, `
 IP                 STATE      SINCE  HOLDER        INTERFACE    FIRST SEEN
 192.0.2.7 (drill)  confirmed  20s    shop/drill-0  vethdrill-0  60s
                                      shop/drill-1  vethdrill-1  60s
@@ -173,7 +179,7 @@ What to do:
 		}
 		// Many drills must not hide a conflict, and the summary does not count their nodes and networks.
 		drill.Holders[0].Node = "drilled"
-		few := api.Conflicts{Conflicts: manyConflicts(2).Conflicts}
+		few := document.Conflicts{Conflicts: manyConflicts(2).Conflicts}
 		for range 256 {
 			few.Conflicts = append(few.Conflicts, drill)
 			many.Conflicts = append(many.Conflicts, drill)
@@ -197,20 +203,20 @@ What to do:
 func TestLongNamesFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ip = "fd5f:5801:f9ef:a93e:16d3:e3fc:a5ab:9d40"
-		var holders []api.Binding
+		var holders []document.Binding
 		for n := range 3 {
 			holders = append(holders, holder(fmt.Sprintf("ip-10-0-1-%d.eu-central-1.compute.internal", n), fmt.Sprintf("payments-reconciliation-worker-6f4c9d7b58-x%d", n), ip, time.Hour))
 		}
 		holders[1].Unreachable = true
 		p, out := printer(80)
-		p.conflicts([]api.Conflict{between(ip, holders...)})
+		p.conflicts([]document.Conflict{between(ip, holders...)})
 		p.bindings(holders)
 		if strings.Count(out.String(), ip) != 4 || strings.Count(out.String(), "ip-10-0-1-2") != 2 {
 			t.Errorf("addresses and nodes are not whole:\n%s", out.String())
 		}
-		nodes := api.Nodes{}
+		nodes := document.Nodes{}
 		for _, b := range holders {
-			nodes.Nodes = append(nodes.Nodes, api.Node{Name: b.Node, State: "suspect", Since: ago(time.Minute), Heard: ago(time.Minute), Unacked: 1000, Address: "[" + ip + "]:7951"})
+			nodes.Nodes = append(nodes.Nodes, document.Node{Name: b.Node, State: "suspect", Since: ago(time.Minute), Heard: ago(time.Minute), Unacked: 1000, Address: "[" + ip + "]:7951"})
 		}
 		p.Nodes(nodes)
 		fits(t, out.String())
@@ -218,48 +224,48 @@ func TestLongNamesFit(t *testing.T) {
 }
 
 func TestPrintPairs(t *testing.T) {
-	example := func(ips ...string) (list []api.Address) {
+	example := func(ips ...string) (list []document.Address) {
 		for _, ip := range ips {
-			list = append(list, api.Address{Network: "default", IP: ip})
+			list = append(list, document.Address{Network: "default", IP: netip.MustParseAddr(ip)})
 		}
 		return list
 	}
-	document := api.Conflicts{
-		Conflicts: []api.Conflict{{Holders: []api.Binding{{Node: "n1"}, {Node: "n2"}}}, {Holders: []api.Binding{{Node: "n1"}, {Node: "n3"}}}},
-		Pairs: []api.Pair{
+	doc := document.Conflicts{
+		Conflicts: []document.Conflict{{Holders: []document.Binding{{Holder: document.Holder{Node: "n1"}}, {Holder: document.Holder{Node: "n2"}}}}, {Holders: []document.Binding{{Holder: document.Holder{Node: "n1"}}, {Holder: document.Holder{Node: "n3"}}}}},
+		Pairs: []document.Pair{
 			{Nodes: []string{"n1", "n2"}, Addresses: 14, Examples: example("10.0.0.1", "10.0.0.2", "10.0.0.3")},
 			{Nodes: []string{"n1", "n3"}, Addresses: 2, Examples: example("10.0.0.4", "10.0.0.5")}, // in the table
-			{Nodes: []string{"n8", "n9"}, Addresses: 1, Examples: []api.Address{{Network: "storage", IP: "10.9.0.1"}}},
+			{Nodes: []string{"n8", "n9"}, Addresses: 1, Examples: []document.Address{{Network: "storage", IP: netip.MustParseAddr("10.9.0.1")}}},
 			{Nodes: nil, Addresses: 1},
 		},
 	}
-	printed(t, func(p *Printer) { p.pairs(document, maxPairs) }, `
+	printed(t, func(p *Printer) { p.pairs(doc, maxPairs) }, `
 n1 and n2 share 14 addresses (10.0.0.1, 10.0.0.2, 10.0.0.3, …)
 n8 and n9 share 1 address (10.9.0.1 (storage))
 
 `)
-	document.Pairs = nil
+	doc.Pairs = nil
 	for n := range 30 {
-		document.Pairs = append(document.Pairs, api.Pair{Nodes: []string{"n1", fmt.Sprint("n", n+2)}, Addresses: 40 - n, Examples: example("10.0.0.1")})
+		doc.Pairs = append(doc.Pairs, document.Pair{Nodes: []string{"n1", fmt.Sprint("n", n+2)}, Addresses: 40 - n, Examples: example("10.0.0.1")})
 	}
 	p, out := printer(80)
-	p.pairs(document, maxPairs)
+	p.pairs(doc, maxPairs)
 	if lines := strings.Count(out.String(), "\n"); lines != maxPairs+2 || !strings.Contains(out.String(), "20 more pairs") {
 		t.Errorf("%d lines:\n%s", lines, out.String())
 	}
-	printed(t, func(p *Printer) { p.pairs(api.Conflicts{}, maxPairs) }, "")
+	printed(t, func(p *Printer) { p.pairs(document.Conflicts{}, maxPairs) }, "")
 }
 
 func TestPrintNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nodes := []api.Node{
+		nodes := []document.Node{
 			{Name: "n1", BootID: "b1", Epoch: 11, Address: "10.0.0.1:7951", Version: "v1", Self: true, State: "alive", Since: ago(time.Hour)},
 			{Name: "n2", BootID: "b2", Epoch: 12, Address: "10.0.0.2:7951", Version: "v1", State: "alive", Since: ago(50 * time.Minute), Heard: ago(time.Second), Namesake: true},
 			{Name: "n2", BootID: "b9", Epoch: 19, Address: "10.0.0.9:7951", Version: "v1", State: "alive", Since: ago(10 * time.Minute), Heard: ago(time.Second), Namesake: true},
 			{Name: "n3", BootID: "b3", Epoch: 13, Address: "10.0.0.3:7951", Version: "v0", State: "dead", Since: ago(30 * time.Second), Heard: ago(45 * time.Second), Unacked: 12},
 		}
-		document := api.Nodes{Node: "n1", Nodes: nodes, Cluster: api.ClusterStatus{Problems: []string{"n4 is not reached by UDP: allow port 7951"}}}
-		printed(t, func(p *Printer) { p.Nodes(document) }, `
+		doc := document.Nodes{Node: "n1", Nodes: nodes, Cluster: document.ClusterStatus{Problems: []string{"n4 is not reached by UDP: allow port 7951"}}}
+		printed(t, func(p *Printer) { p.Nodes(doc) }, `
 NAME           STATE  SINCE  HEARD  UNACKED  ADDRESS        BOOT
 n1 (this one)  alive  60m    -            0  10.0.0.1:7951  b1
 n2             alive  50m    1.0s         0  10.0.0.2:7951  b2
@@ -267,7 +273,7 @@ n2             alive  10m    1.0s         0  10.0.0.9:7951  b9
 n3             dead   30s    45s         12  10.0.0.3:7951  b3
 Problem: n4 is not reached by UDP: allow port 7951
 `)
-		printed(t, func(p *Printer) { p.Wide = true; p.Nodes(document) }, `
+		printed(t, func(p *Printer) { p.Wide = true; p.Nodes(doc) }, `
 NAME           STATE  SINCE  HEARD  UNACKED  ADDRESS        BOOT  EPOCH  VERSION
 n1 (this one)  alive  60m    -            0  10.0.0.1:7951  b1       11  v1
 n2             alive  50m    1.0s         0  10.0.0.2:7951  b2       12  v1
@@ -275,14 +281,14 @@ n2             alive  10m    1.0s         0  10.0.0.9:7951  b9       19  v1
 n3             dead   30s    45s         12  10.0.0.3:7951  b3       13  v0
 Problem: n4 is not reached by UDP: allow port 7951
 `)
-		twins := api.Nodes{Node: "n2", Nodes: slices.Clone(nodes[1:3])}
+		twins := document.Nodes{Node: "n2", Nodes: slices.Clone(nodes[1:3])}
 		twins.Nodes[0].BootID, twins.Nodes[1].BootID = "0d2c4b5a-8f5e-4c1e-a7c1-000000000001", "6a60f9f1-8f5e-4c1e-a7c1-000000000002"
 		printed(t, func(p *Printer) { p.Nodes(twins) }, `
 NAME  STATE  SINCE  HEARD  UNACKED  ADDRESS        BOOT
 n2    alive  50m    1.0s         0  10.0.0.2:7951  0d2c4b5a
 n2    alive  10m    1.0s         0  10.0.0.9:7951  6a60f9f1
 `)
-		alone := api.Nodes{Node: "n1", Nodes: nodes[:1], Cluster: api.ClusterStatus{Alone: true}}
+		alone := document.Nodes{Node: "n1", Nodes: nodes[:1], Cluster: document.ClusterStatus{Alone: true}}
 		alone.Nodes[0].Address = ""
 		printed(t, func(p *Printer) { p.Nodes(alone) }, `
 NAME           STATE  SINCE  HEARD  UNACKED  ADDRESS
@@ -295,22 +301,22 @@ other nodes are not found.
 
 func TestPrintGossip(t *testing.T) {
 	for _, test := range []struct {
-		cluster api.ClusterStatus
+		cluster document.ClusterStatus
 		want    string
 	}{
 		{
-			api.ClusterStatus{Alone: true},
+			document.ClusterStatus{Alone: true},
 			"Gossip      alone: started without --join and --bind, duplicates on other nodes\n            are not found\n",
 		},
 		{
-			api.ClusterStatus{
+			document.ClusterStatus{
 				Address: "10.0.0.1:7951", Label: "prod", Encrypted: true, Members: map[string]int{"alive": 4, "dead": 1, "left": 0},
 				Leases: 30, Kept: 90,
 			},
 			"Gossip      at 10.0.0.1:7951 in cluster prod, 4 alive, 1 dead; 30 leases, 0\n            unacked, 90 kept for others; encrypted\n",
 		},
 		{
-			api.ClusterStatus{
+			document.ClusterStatus{
 				Address: "10.0.0.1:7951", Members: map[string]int{"alive": 1}, Dropped: map[string]uint64{"malformed": 3},
 				Problems: []string{"the key file is not readable"},
 			},
@@ -318,7 +324,7 @@ func TestPrintGossip(t *testing.T) {
 		},
 	} {
 		p, out := printer(80)
-		p.Status(api.Status{Cluster: test.cluster})
+		p.Status(document.Status{Cluster: test.cluster})
 		_, got, _ := strings.Cut(out.String(), "Dropped     none\n")
 		got, _, _ = strings.Cut(got, "Pod names")
 		if diff := cmp.Diff(test.want, got); diff != "" {
@@ -329,8 +335,8 @@ func TestPrintGossip(t *testing.T) {
 }
 
 func TestPrintStatusDADFailed(t *testing.T) {
-	status := api.Status{DADFailedAddresses: 1, DADFailed: []api.DADFailed{
-		{IP: "fd00:1::5", Interface: "veth5", Netns: "cni-5", Pod: &api.Pod{Namespace: "shop", Name: "web-0"}},
+	status := document.Status{DADFailedAddresses: 1, DADFailed: []document.DADFailed{
+		{IP: netip.MustParseAddr("fd00:1::5"), Interface: "veth5", Netns: "cni-5", Pod: &document.Pod{Namespace: "shop", Name: "web-0"}},
 	}}
 	text := func(wide bool) string {
 		p, out := printer(80)
@@ -345,7 +351,7 @@ func TestPrintStatusDADFailed(t *testing.T) {
 	}
 	status.DADFailedAddresses = 104
 	for n := range 4 {
-		status.DADFailed = append(status.DADFailed, api.DADFailed{IP: fmt.Sprintf("fd00:1::%d", 6+n), Netns: "cni-6"})
+		status.DADFailed = append(status.DADFailed, document.DADFailed{IP: netip.MustParseAddr(fmt.Sprintf("fd00:1::%d", 6+n)), Netns: "cni-6"})
 	}
 	want := "DAD failed  104 addresses: fd00:1::5 (shop/web-0), fd00:1::6 (cni-6), fd00:1::7\n            (cni-6), 101 more\n"
 	if got := text(false); got != want {
@@ -364,7 +370,7 @@ func TestPrintStatusDADFailed(t *testing.T) {
 func TestPrintStatusHostAddresses(t *testing.T) {
 	for omitted, want := range map[int]string{0: "", 7: "Node's own  1 address; 7 more are not compared: there are too many\n"} {
 		p, out := printer(80)
-		p.Status(api.Status{HostAddresses: []string{"192.0.2.1"}, HostAddressesOmitted: omitted})
+		p.Status(document.Status{HostAddresses: []string{"192.0.2.1"}, HostAddressesOmitted: omitted})
 		_, got, _ := strings.Cut(out.String(), "faded\n")
 		if got, _, _ = strings.Cut(got, "Dropped"); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -375,7 +381,7 @@ func TestPrintStatusHostAddresses(t *testing.T) {
 // The status counts the sandboxes that are left out.
 func TestPrintStatusSandboxes(t *testing.T) {
 	p, out := printer(120)
-	p.Status(api.Status{Runtime: api.RuntimeStatus{Connected: true, Name: "containerd", Sandboxes: 5000, SandboxesOmitted: 904}})
+	p.Status(document.Status{Runtime: document.RuntimeStatus{Connected: true, Name: "containerd", Sandboxes: 5000, SandboxesOmitted: 904}})
 	if want := "5000 sandboxes, 904 of them left out: there are too many"; !strings.Contains(out.String(), want) {
 		t.Errorf("%q is missing in\n%s", want, out)
 	}
@@ -384,9 +390,9 @@ func TestPrintStatusSandboxes(t *testing.T) {
 // While the agent attaches, its status says how far it is, and does not list the interfaces that wait.
 func TestStatusWhileAttaching(t *testing.T) {
 	p, out := printer(80)
-	p.Status(api.Status{
+	p.Status(document.Status{
 		ByState:    map[string]int{"attached": 118, "shadowed": 2, "pending": 128, "waiting": 2, "ignored": 3, "unseen netns": 1},
-		Interfaces: []api.InterfaceStatus{{Name: "veth1", State: "pending", Reason: "its turn comes"}},
+		Interfaces: []document.InterfaceStatus{{Name: "veth1", State: "pending", Reason: "its turn comes"}},
 	})
 	for _, want := range []string{", starting for", "Interfaces  120 of 250 interfaces observed: 118 attached"} {
 		if !strings.Contains(out.String(), want) {
@@ -400,11 +406,11 @@ func TestStatusWhileAttaching(t *testing.T) {
 }
 
 func TestWho(t *testing.T) {
-	for want, b := range map[string]api.Binding{
-		"shop/web":      {Pod: &api.Pod{Namespace: "shop", Name: "web"}, Netns: "cni-1", NetnsCookie: 7},
-		"cni-1":         {Netns: "cni-1", NetnsCookie: 7},
-		"(no name yet)": {NetnsCookie: 7},
-		"unseen netns":  {Ifindex: 3},
+	for want, b := range map[string]document.Binding{
+		"shop/web":      {Holder: document.Holder{Pod: &document.Pod{Namespace: "shop", Name: "web"}, Netns: "cni-1", NetnsCookie: 7}},
+		"cni-1":         {Holder: document.Holder{Netns: "cni-1", NetnsCookie: 7}},
+		"(no name yet)": {Holder: document.Holder{NetnsCookie: 7}},
+		"unseen netns":  {Holder: document.Holder{Ifindex: 3}},
 	} {
 		if got := Who(b); got != want {
 			t.Errorf("%+v is %q, want %q", b, got, want)

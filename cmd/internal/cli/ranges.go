@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/document"
 )
 
 // Drain is a whole command but for the node: without the flags kubectl refuses, because agents and caches are on every node.
 const Drain = "kubectl drain NODE --ignore-daemonsets --delete-emptydir-data"
 
 // AdviseRanges says what is probably wrong when nodes share whole ranges. It ends with a colon if [Drain] is to follow.
-func AdviseRanges(ranges []api.Pair) string {
+func AdviseRanges(ranges []document.Pair) string {
 	var nodes []string
 	namesakes := false
 	for _, p := range ranges {
@@ -37,7 +37,7 @@ func AdviseRanges(ranges []api.Pair) string {
 }
 
 // AdviseNamesakes says which nodes with one name have holders in one conflict.
-func AdviseNamesakes(conflicts []api.Conflict) []string {
+func AdviseNamesakes(conflicts []document.Conflict) []string {
 	var lines []string
 	for _, c := range conflicts {
 		var same []string

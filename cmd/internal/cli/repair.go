@@ -6,12 +6,13 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // Repair says what a finding means, and the command that repairs it; empty if there is none that is safe.
-func Repair(f api.Finding) (text, command string) {
-	holder := cmp.Or(PodName(f.Pod), f.Netns)
+func Repair(f document.Finding) (text, command string) {
+	holder := cmp.Or(f.Pod.String(), f.Netns)
 	switch {
 	case isHeldByPod(f):
 		return fmt.Sprintf("%s is reserved for sandbox %s, which does not exist any more, and %s has it. "+
@@ -34,7 +35,7 @@ func Repair(f api.Finding) (text, command string) {
 	text = fmt.Sprintf("%s has %s, which %s has not reserved: the next pod may get it. Delete the pod, so that its successor gets an address with a reservation",
 		holder, f.IP, f.Book)
 	// Only of the primary interface it is known that its name in the pod is eth0, which is part of a reservation.
-	if f.Given == nil || !isSandbox(f.Sandbox) || !isPath(f.Store) || !isAddress(f.IP) {
+	if f.Given == detector.GivenUnknown || !isSandbox(f.Sandbox) || !isPath(f.Store) || !isAddress(f.IP) {
 		return text + ".", ""
 	}
 	return text + "; or reserve the address for it again:",
@@ -43,15 +44,15 @@ func Repair(f api.Finding) (text, command string) {
 }
 
 // IsApart reports whether a finding is repaired in another way than others of its kind.
-func IsApart(f api.Finding) bool { return takenByHand(f) || isHeldByPod(f) }
+func IsApart(f document.Finding) bool { return takenByHand(f) || isHeldByPod(f) }
 
 // isHeldByPod reports whether a pod has the address of a reservation that nobody holds.
-func isHeldByPod(f api.Finding) bool { return f.Kind == "unheld" && f.Interface != "" }
+func isHeldByPod(f document.Finding) bool { return f.Kind == "unheld" && f.Interface != "" }
 
 // takenByHand reports whether no network plugin gave the holder its address.
-func takenByHand(f api.Finding) bool { return f.Given != nil && !*f.Given }
+func takenByHand(f document.Finding) bool { return f.Given == detector.GivenNo }
 
-func will(f api.Finding) string {
+func will(f document.Finding) string {
 	if f.Kind == "mismatched" {
 		return f.Book + " has reserved it for " + ReservationOf(f, false)
 	}
@@ -59,16 +60,16 @@ func will(f api.Finding) string {
 }
 
 // ReservationOf says for whom the address of a finding is reserved.
-func ReservationOf(f api.Finding, wide bool) string {
+func ReservationOf(f document.Finding, wide bool) string {
 	id := f.ReservedFor
 	if !wide {
 		id = reservedID(f)
 	}
-	return cmp.Or(PodName(f.ReservedPod), id, "-")
+	return cmp.Or(f.ReservedPod.String(), id, "-")
 }
 
 // reservedID is the beginning of the id of the sandbox that has the reservation, as crictl prints it.
-func reservedID(f api.Finding) string { return f.ReservedFor[:min(len(f.ReservedFor), 13)] }
+func reservedID(f document.Finding) string { return f.ReservedFor[:min(len(f.ReservedFor), 13)] }
 
 // isPath reports whether a path is safe for a shell.
 func isPath(path string) bool {
@@ -77,10 +78,7 @@ func isPath(path string) bool {
 }
 
 // isAddress reports whether it is an address as IPAM names its files. A zone may be any text.
-func isAddress(text string) bool {
-	ip, err := netip.ParseAddr(text)
-	return err == nil && ip.String() == text && !ip.Is4In6() && ip.Zone() == ""
-}
+func isAddress(ip netip.Addr) bool { return ip.IsValid() && !ip.Is4In6() && ip.Zone() == "" }
 
 // isSandbox reports whether it is a whole id of a sandbox.
 func isSandbox(id string) bool {

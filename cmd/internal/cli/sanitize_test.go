@@ -4,16 +4,18 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.yaml.in/yaml/v4"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // No text of a document moves the cursor or changes the direction of writing.
@@ -21,28 +23,30 @@ func TestHostileTexts(t *testing.T) {
 	const evil = "a\x1b[2J\r\nb\u202e\xff"
 	const tame = "a?[2J??b??"
 	now := time.Now()
-	got := api.Conflicts{
+	got := document.Conflicts{
 		Node: evil,
-		Conflicts: []api.Conflict{{
-			ID: evil, SuspectedAt: now, Holders: []api.Binding{{Node: evil, Netns: evil, Ifindex: 3, Pod: &api.Pod{Name: evil}}, {}},
+		Conflicts: []document.Conflict{{
+			ID: evil, SuspectedAt: now, Holders: []document.Binding{{Holder: document.Holder{Node: evil, Netns: evil, Ifindex: 3, Pod: &document.Pod{Namespace: evil, Name: evil}}}, {}},
+			Routes: []document.Route{{Gateway: netip.MustParseAddr("fe80::1%" + evil)}},
 		}},
-		Pairs:    []api.Pair{{Nodes: []string{evil}, Examples: []api.Address{{Network: evil}}}},
-		Coverage: api.Coverage{Missing: []string{evil}},
+		Pairs:    []document.Pair{{Nodes: []string{evil}, Examples: []document.Address{{Network: evil}}}},
+		Coverage: document.Coverage{Missing: []string{evil}},
 	}
-	Sanitize(&got)
-	want := api.Conflicts{
+	document.Sanitize(&got)
+	want := document.Conflicts{
 		Node: tame,
-		Conflicts: []api.Conflict{{
-			ID: tame, SuspectedAt: now, Holders: []api.Binding{{Node: tame, Netns: tame, Ifindex: 3, Pod: &api.Pod{Name: tame}}, {}},
+		Conflicts: []document.Conflict{{
+			ID: tame, SuspectedAt: now, Holders: []document.Binding{{Holder: document.Holder{Node: tame, Netns: tame, Ifindex: 3, Pod: &document.Pod{Namespace: tame, Name: tame}}}, {}},
+			Routes: []document.Route{{Gateway: netip.MustParseAddr("fe80::1%" + tame)}},
 		}},
-		Pairs:    []api.Pair{{Nodes: []string{tame}, Examples: []api.Address{{Network: tame}}}},
-		Coverage: api.Coverage{Missing: []string{tame}},
+		Pairs:    []document.Pair{{Nodes: []string{tame}, Examples: []document.Address{{Network: tame}}}},
+		Coverage: document.Coverage{Missing: []string{tame}},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	status := api.Status{Cluster: api.ClusterStatus{Dropped: map[string]uint64{evil: 3, "fine": 1}, Problems: []string{evil}}}
-	Sanitize(&status)
+	status := document.Status{Cluster: document.ClusterStatus{Dropped: map[string]uint64{evil: 3, "fine": 1}, Problems: []string{evil}}}
+	document.Sanitize(&status)
 	if diff := cmp.Diff(map[string]uint64{tame: 3, "fine": 1}, status.Cluster.Dropped); diff != "" || status.Cluster.Problems[0] != tame {
 		t.Errorf("problems %q, dropped (-want +got):\n%s", status.Cluster.Problems, diff)
 	}
@@ -50,13 +54,13 @@ func TestHostileTexts(t *testing.T) {
 
 // JSON and YAML have the same fields, also those of the part that documents share.
 func TestYAMLHasTheFieldsOfJSON(t *testing.T) {
-	document := api.Bindings{Node: "n1", Bindings: []api.Binding{}, Coverage: api.Coverage{Asked: 3, Missing: []string{"n2"}, Partial: true}}
+	doc := document.Bindings{Node: "n1", Bindings: []document.Binding{}, Coverage: document.Coverage{Asked: 3, Missing: []string{"n2"}, Partial: true}}
 	for f, want := range map[Format]string{
 		JSON: "{\n  \"node\": \"n1\",\n  \"bindings\": [],\n  \"asked\": 3,\n  \"missing\": [\n    \"n2\"\n  ],\n  \"partial\": true\n}\n",
 		YAML: "node: n1\nbindings: []\nasked: 3\nmissing:\n  - n2\npartial: true\n",
 	} {
 		var out bytes.Buffer
-		if done, err := f.Encode(&out, document, false); !done || err != nil {
+		if done, err := f.Encode(&out, doc, false); !done || err != nil {
 			t.Fatal(done, err)
 		}
 		if diff := cmp.Diff(want, out.String()); diff != "" {
@@ -68,17 +72,17 @@ func TestYAMLHasTheFieldsOfJSON(t *testing.T) {
 // JSON and YAML keep every name, but a terminal obeys none of it.
 func TestDocumentsOfHostileTexts(t *testing.T) {
 	const evil = "a\x1b[2J\r\nb\u202ec\u009b2J\x7fd\u2028é\U000e0001<&>"
-	document := api.Conflicts{Node: evil, Conflicts: []api.Conflict{{Holders: []api.Binding{{Netns: evil}}}}}
+	doc := document.Conflicts{Node: evil, Conflicts: []document.Conflict{{Holders: []document.Binding{{Holder: document.Holder{Netns: evil}}}}}}
 	for _, f := range []Format{JSON, YAML} {
 		for name, stream := range map[string]bool{"document": false, "event": true} {
 			var out bytes.Buffer
-			if done, err := f.Encode(&out, document, stream); !done || err != nil {
+			if done, err := f.Encode(&out, doc, stream); !done || err != nil {
 				t.Fatal(done, err)
 			}
 			if text := strings.ReplaceAll(out.String(), "\n", ""); detector.Printable(text) != text {
 				t.Errorf("%s as %s: %q", name, f, out.String())
 			}
-			var got api.Conflicts
+			var got document.Conflicts
 			unmarshal := unmarshalYAML
 			if f == JSON {
 				unmarshal = json.Unmarshal
@@ -97,19 +101,19 @@ func TestDocumentsOfHostileTexts(t *testing.T) {
 func TestTextsInYAML(t *testing.T) {
 	want := []string{"", "true", "null", "~", "1e3", "0x10", "010", "10.0.0.1", "fd00::1", "02:00:00:00:00:01", "12:30:45", "2026-11-28", "- a", "a: b", "#", " a ", "a\nb", "*", "&a", "!a", "%", "@", "<<", "yes"}
 	var out bytes.Buffer
-	if _, err := YAML.Encode(&out, api.Coverage{Missing: want}, false); err != nil {
+	if _, err := YAML.Encode(&out, document.Coverage{Missing: want}, false); err != nil {
 		t.Fatal(err)
 	}
-	var got api.Coverage
+	var got document.Coverage
 	if err := unmarshalYAML(out.Bytes(), &got); err != nil || !slices.Equal(got.Missing, want) {
 		t.Errorf("read back as %q, %v, from\n%s", got.Missing, err, out.String())
 	}
 }
 
 func BenchmarkYAML(b *testing.B) {
-	document := api.Bindings{Bindings: make([]api.Binding, 5000)}
+	doc := document.Bindings{Bindings: make([]document.Binding, 5000)}
 	for b.Loop() {
-		if _, err := YAML.Encode(io.Discard, document, false); err != nil {
+		if _, err := YAML.Encode(io.Discard, doc, false); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // templates are the sentences that say what to do about a conflict, and why. {a} and {b} are holders: {a} is the one that the
@@ -73,7 +74,7 @@ var instructions = map[string][2]string{
 }
 
 // Instruction says what the commands of [FirstRemovals] are for.
-func Instruction(c api.Conflict) string {
+func Instruction(c document.Conflict) string {
 	all := c.Advice.Remove
 	because := all[0].Because
 	if isLeftOver := because == "stopped" || because == "replaced"; isLeftOver && len(FirstRemovals(c)) == len(all) {
@@ -94,9 +95,9 @@ func Instruction(c api.Conflict) string {
 
 // FirstRemovals are the removals that end the conflict: all but the last. If it is not known which to remove first, they are
 // all; and if that is known only of some, they are these.
-func FirstRemovals(c api.Conflict) []api.Removal {
+func FirstRemovals(c document.Conflict) []document.Removal {
 	all := c.Advice.Remove
-	if n := slices.IndexFunc(all, func(r api.Removal) bool { return r.Because == "newer" }); c.Advice.GivenByNodes && n > 0 {
+	if n := slices.IndexFunc(all, func(r document.Removal) bool { return r.Because == "newer" }); c.Advice.GivenByNodes && n > 0 {
 		return all[:n]
 	}
 	if last := all[len(all)-1]; all[0].Because == "" || last.Because == "stopped" || IsChoice(c) {
@@ -106,16 +107,16 @@ func FirstRemovals(c api.Conflict) []api.Removal {
 }
 
 // IsChoice reports whether the newest holder may be the right one, because its own node's books gave it the address.
-func IsChoice(c api.Conflict) bool {
+func IsChoice(c document.Conflict) bool {
 	return c.Advice.GivenByNodes && c.Advice.Remove[0].Because == "newer"
 }
 
 // EachMayBeWrong reports whether the commands of [FirstRemovals] are for all holders although several were given the address:
 // each needs to say what it does, and by whose word.
-func EachMayBeWrong(c api.Conflict) bool {
+func EachMayBeWrong(c document.Conflict) bool {
 	given := 0
 	for _, b := range c.Holders {
-		if b.Given != nil && *b.Given {
+		if b.Given == detector.GivenYes {
 			given++
 		}
 	}
@@ -123,14 +124,14 @@ func EachMayBeWrong(c api.Conflict) bool {
 }
 
 // IsHeld reports whether nothing should be removed now.
-func IsHeld(c api.Conflict) bool { return len(c.Advice.Remove) == 0 }
+func IsHeld(c document.Conflict) bool { return len(c.Advice.Remove) == 0 }
 
 // Situation says which holder should be removed first and why, or why that is not known.
-func Situation(c api.Conflict) string {
+func Situation(c document.Conflict) string {
 	a, names := c.Advice, Labels(c)
 	switch first := a.Remove[0]; first.Because {
 	case "stopped":
-		running := func(r api.Removal) bool { return r.Because != "stopped" }
+		running := func(r document.Removal) bool { return r.Because != "stopped" }
 		if n := len(slices.DeleteFunc(slices.Clone(a.Remove), running)); n > 1 {
 			return fill("several-stopped", "n", strconv.Itoa(n), "all", strconv.Itoa(len(c.Holders)))
 		}
@@ -156,7 +157,7 @@ func Situation(c api.Conflict) string {
 }
 
 // configuredOnly says which holders have the address configured and were not seen using it.
-func configuredOnly(c api.Conflict) string {
+func configuredOnly(c document.Conflict) string {
 	var weak []string
 	for n, name := range Labels(c) {
 		if isConfiguredOnly(c.Holders[n]) {
@@ -169,10 +170,10 @@ func configuredOnly(c api.Conflict) string {
 	return " " + fill("configured", "a", Conjoin(weak))
 }
 
-func isConfiguredOnly(b api.Binding) bool { return b.Evidence == "configured" && !b.Gone }
+func isConfiguredOnly(b document.Binding) bool { return b.Evidence == detector.Configured && !b.Gone }
 
 // newer says which holder is the newest.
-func newer(c api.Conflict, names []string) string {
+func newer(c document.Conflict, names []string) string {
 	a := c.Advice
 	template, newest := "newer", "the newer holder"
 	if a.By == "created" && c.Holders[*a.Newer].FoundAtStart && c.Holders[*a.Than].FoundAtStart {
@@ -187,7 +188,7 @@ func newer(c api.Conflict, names []string) string {
 }
 
 // givenText says what the books of the holders' nodes leave open.
-func givenText(c api.Conflict, names []string) string {
+func givenText(c document.Conflict, names []string) string {
 	if !IsChoice(c) {
 		return notAllKnown(c)
 	}
@@ -198,9 +199,9 @@ func givenText(c api.Conflict, names []string) string {
 }
 
 // givenTo names the holders that were given the address.
-func givenTo(c api.Conflict, names []string) (given []string) {
+func givenTo(c document.Conflict, names []string) (given []string) {
 	for n, b := range c.Holders {
-		if b.Given != nil && *b.Given {
+		if b.Given == detector.GivenYes {
 			given = append(given, names[n])
 		}
 	}
@@ -208,13 +209,13 @@ func givenTo(c api.Conflict, names []string) (given []string) {
 }
 
 // notAllKnown warns that the books know only of some of the pods whether they were given the address.
-func notAllKnown(c api.Conflict) string {
+func notAllKnown(c document.Conflict) string {
 	known, pods := 0, 0
 	for _, b := range c.Holders {
-		if b.Evidence != "host" && !b.Gone {
+		if b.Evidence != detector.Host && !b.Gone {
 			pods++
 		}
-		if b.Given != nil && !b.Gone {
+		if b.Given != detector.GivenUnknown && !b.Gone {
 			known++
 		}
 	}
@@ -225,7 +226,7 @@ func notAllKnown(c api.Conflict) string {
 }
 
 // unknown says why it is not known which holder is newer.
-func unknown(c api.Conflict) string {
+func unknown(c document.Conflict) string {
 	if reason := c.Advice.Unknown; reason == "together" || reason == "another-order" {
 		return fill(reason)
 	}
@@ -249,12 +250,12 @@ func unknown(c api.Conflict) string {
 }
 
 // NodeHolder is the index of a node that has the address itself, negative if there is none.
-func NodeHolder(c api.Conflict) int {
-	return slices.IndexFunc(c.Holders, func(b api.Binding) bool { return b.Evidence == "host" })
+func NodeHolder(c document.Conflict) int {
+	return slices.IndexFunc(c.Holders, func(b document.Binding) bool { return b.Evidence == detector.Host })
 }
 
 // HeldReason says why nothing should be removed now, and what to do instead.
-func HeldReason(c api.Conflict) string {
+func HeldReason(c document.Conflict) string {
 	var nodes, held []string
 	names, _ := NodesOf(c.Holders)
 	all := Labels(c)
@@ -279,7 +280,7 @@ func HeldReason(c api.Conflict) string {
 }
 
 // Consequence says what the command of a removal does, and which node says that the holder was given the address.
-func Consequence(c api.Conflict, r api.Removal) string {
+func Consequence(c document.Conflict, r document.Removal) string {
 	template := "cuts"
 	if strings.HasPrefix(r.Command, "kubectl ") {
 		template = "deletes"
@@ -287,7 +288,7 @@ func Consequence(c api.Conflict, r api.Removal) string {
 		template = "restarts"
 	}
 	b, according := c.Holders[r.Holder], ""
-	if b.Given != nil && *b.Given {
+	if b.Given == detector.GivenYes {
 		nodes, _ := NodesOf(c.Holders)
 		according = " (given the address according to " + nodes[r.Holder] + ")"
 	}

@@ -8,34 +8,35 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // situation is a conflict of two pods on two nodes, and what the sentences about it are filled from.
-func situation(change func(c *api.Conflict, a *api.Advice)) api.Conflict {
-	pod := func(node, name string) api.Binding {
-		return api.Binding{Node: node, Pod: &api.Pod{Namespace: "shop", Name: name}, Interface: "veth" + name, Evidence: "announced"}
+func situation(change func(c *document.Conflict, a *document.Advice)) document.Conflict {
+	pod := func(node, name string) document.Binding {
+		return document.Binding{Holder: document.Holder{Node: node, Pod: &document.Pod{Namespace: "shop", Name: name}, Interface: "veth" + name}, Evidence: detector.Announced}
 	}
 	first, second := 0, 1
-	c := api.Conflict{Holders: []api.Binding{pod("n1", "elder"), pod("n2", "younger")}, Advice: &api.Advice{
+	c := document.Conflict{Holders: []document.Binding{pod("n1", "elder"), pod("n2", "younger")}, Advice: &document.Advice{
 		Newer: &second, Than: &first, By: "created", AfterSeconds: 5,
-		Remove: []api.Removal{{Holder: 1, Because: "newer", Command: "kubectl delete"}, {Holder: 0}},
+		Remove: []document.Removal{{Holder: 1, Because: "newer", Command: "kubectl delete"}, {Holder: 0}},
 	}}
 	change(&c, c.Advice)
 	return c
 }
 
-func because(reason string) func(*api.Conflict, *api.Advice) {
-	return func(_ *api.Conflict, a *api.Advice) { a.Remove[0].Because = reason }
+func because(reason string) func(*document.Conflict, *document.Advice) {
+	return func(_ *document.Conflict, a *document.Advice) { a.Remove[0].Because = reason }
 }
 
-func held(reason string, holders ...int) func(*api.Conflict, *api.Advice) {
-	return func(_ *api.Conflict, a *api.Advice) { a.Remove, a.Unknown, a.Held = nil, reason, holders }
+func held(reason string, holders ...int) func(*document.Conflict, *document.Advice) {
+	return func(_ *document.Conflict, a *document.Advice) { a.Remove, a.Unknown, a.Held = nil, reason, holders }
 }
 
 // notKnown is a conflict of which the newer holder is not known.
-func notKnown(reason string, found ...int) func(*api.Conflict, *api.Advice) {
-	return func(c *api.Conflict, a *api.Advice) {
+func notKnown(reason string, found ...int) func(*document.Conflict, *document.Advice) {
+	return func(c *document.Conflict, a *document.Advice) {
 		a.Newer, a.Than, a.Unknown, a.Remove[0].Because = nil, nil, reason, ""
 		for _, n := range found {
 			c.Holders[n].FoundAtStart = true
@@ -43,57 +44,61 @@ func notKnown(reason string, found ...int) func(*api.Conflict, *api.Advice) {
 	}
 }
 
-func command(text string) func(*api.Conflict, *api.Advice) {
-	return func(c *api.Conflict, a *api.Advice) {
+func command(text string) func(*document.Conflict, *document.Advice) {
+	return func(c *document.Conflict, a *document.Advice) {
 		a.Remove[0].Command = text
-		c.Holders[1].Given = new(true)
+		c.Holders[1].Given = detector.GivenYes
 	}
 }
 
 // TestTemplates: each sentence says what it should, and of the right holder: with the holders exchanged it is another one.
 func TestTemplates(t *testing.T) {
-	reason := func(c api.Conflict) string { return Consequence(c, c.Advice.Remove[0]) }
+	reason := func(c document.Conflict) string { return Consequence(c, c.Advice.Remove[0]) }
 	tests := map[string]struct {
-		change func(*api.Conflict, *api.Advice)
-		text   func(api.Conflict) string
+		change func(*document.Conflict, *document.Advice)
+		text   func(document.Conflict) string
 		want   string
 	}{
-		"stopped":   {because("stopped"), Situation, "shop/younger on n2 is left over: the runtime says that its sandbox has stopped."},
-		"replaced":  {because("replaced"), Situation, "shop/younger on n2 is left over: its pod's name belongs to a later sandbox."},
-		"not-given": {func(c *api.Conflict, a *api.Advice) { a.Remove[0].Because, c.Holders[0].Given = "not-given", new(true) }, Situation, "shop/younger on n2 was not given the address by any network plugin, and shop/elder on n1 was: it was probably taken by hand."},
-		"newer":     {because("newer"), Situation, "shop/younger on n2 is the newer holder: made 5.0s after shop/elder on n1."},
+		"stopped":  {because("stopped"), Situation, "shop/younger on n2 is left over: the runtime says that its sandbox has stopped."},
+		"replaced": {because("replaced"), Situation, "shop/younger on n2 is left over: its pod's name belongs to a later sandbox."},
+		"not-given": {func(c *document.Conflict, a *document.Advice) {
+			a.Remove[0].Because, c.Holders[0].Given = "not-given", detector.GivenYes
+		}, Situation, "shop/younger on n2 was not given the address by any network plugin, and shop/elder on n1 was: it was probably taken by hand."},
+		"newer": {because("newer"), Situation, "shop/younger on n2 is the newer holder: made 5.0s after shop/elder on n1."},
 		"newer-sandbox": {
-			func(c *api.Conflict, _ *api.Advice) {
+			func(c *document.Conflict, _ *document.Advice) {
 				c.Holders[0].FoundAtStart, c.Holders[1].FoundAtStart = true, true
 			}, Situation,
 			"shop/younger on n2 is the newer holder by its sandbox, made 5.0s after that of shop/elder on n1; who had the address first is not known.",
 		},
 		"given-to-newer": {
-			func(c *api.Conflict, a *api.Advice) { a.GivenByNodes, c.Holders[1].Given = true, new(true) }, Situation,
+			func(c *document.Conflict, a *document.Advice) {
+				a.GivenByNodes, c.Holders[1].Given = true, detector.GivenYes
+			}, Situation,
 			"shop/younger on n2 is the newer holder: made 5.0s after shop/elder on n1. It was given the address by its node; who was given it of the others is not known.",
 		},
 		"given-to-all": {
-			func(c *api.Conflict, a *api.Advice) {
-				a.GivenByNodes, c.Holders[0].Given, c.Holders[1].Given = true, new(true), new(true)
+			func(c *document.Conflict, a *document.Advice) {
+				a.GivenByNodes, c.Holders[0].Given, c.Holders[1].Given = true, detector.GivenYes, detector.GivenYes
 			}, Situation,
 			"shop/younger on n2 is the newer holder: made 5.0s after shop/elder on n1. Each was given the address by its own node.",
 		},
 		"given-unknown": {
-			func(c *api.Conflict, _ *api.Advice) { c.Holders[0].Given = new(true) }, Situation,
+			func(c *document.Conflict, _ *document.Advice) { c.Holders[0].Given = detector.GivenYes }, Situation,
 			"shop/younger on n2 is the newer holder: made 5.0s after shop/elder on n1. It is not known who was given the address.",
 		},
-		"host": {func(c *api.Conflict, a *api.Advice) {
+		"host": {func(c *document.Conflict, a *document.Advice) {
 			notKnown("host")(c, a)
-			c.Holders[0].Evidence = "host"
+			c.Holders[0].Evidence = detector.Host
 		}, Situation, "It is an address of node n1 itself."},
-		"away": {func(c *api.Conflict, a *api.Advice) {
+		"away": {func(c *document.Conflict, a *document.Advice) {
 			notKnown("away")(c, a)
 			noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.Local)
-			a.Away = &api.Away{Elder: 0, Newer: 1, Nodes: []string{"n1", "n2"}, From: noon, Until: noon.Add(time.Minute)}
+			a.Away = &document.Away{Elder: 0, Newer: 1, Nodes: []string{"n1", "n2"}, From: noon, Until: noon.Add(time.Minute)}
 		}, Situation, "n1 and n2 could not reach each other from Jan  1 12:00:00 to Jan  1 12:01:00, and shop/younger on n2 came meanwhile. If n1 was given up, " +
 			"shop/elder on n1 is left over from before and shop/younger on n2 is right, although newer: \"kubectl get pods -A -o wide\" has those that should be there."},
 		"configured": {
-			func(c *api.Conflict, _ *api.Advice) { c.Holders[0].Evidence = "configured" }, configuredOnly,
+			func(c *document.Conflict, _ *document.Advice) { c.Holders[0].Evidence = detector.Configured }, configuredOnly,
 			" shop/elder on n1 was not seen using the address in the last 5 minutes: its kernel has it configured. Perhaps it was left behind there. " +
 				"Look into it before you delete it: to remove the address from it may be enough.",
 		},
@@ -128,8 +133,10 @@ func TestTemplates(t *testing.T) {
 
 // TestTemplatesAreFilled: a name that is not filled in stays in braces.
 func TestTemplatesAreFilled(t *testing.T) {
-	for _, change := range []func(*api.Conflict, *api.Advice){
-		func(_ *api.Conflict, a *api.Advice) { a.Remove[0].Because, a.Remove[1].Because = "stopped", "stopped" },
+	for _, change := range []func(*document.Conflict, *document.Advice){
+		func(_ *document.Conflict, a *document.Advice) {
+			a.Remove[0].Because, a.Remove[1].Because = "stopped", "stopped"
+		},
 		notKnown("together"), notKnown("another-order"), notKnown("found-at-start"), notKnown("found-at-start", 0, 1), notKnown("of tomorrow"),
 	} {
 		if text := Situation(situation(change)); strings.ContainsAny(text, "{}") {
@@ -147,22 +154,23 @@ func TestTemplatesAreFilled(t *testing.T) {
 
 // TestEachMayBeWrong: commands say what they do where all are listed although several holders were given the address.
 func TestEachMayBeWrong(t *testing.T) {
-	given := func(first, second bool) func(*api.Conflict, *api.Advice) {
-		return func(c *api.Conflict, a *api.Advice) {
+	given := func(first, second bool) func(*document.Conflict, *document.Advice) {
+		return func(c *document.Conflict, a *document.Advice) {
 			notKnown("together")(c, a)
-			c.Holders[0].Given, c.Holders[1].Given = &first, &second
+			is := map[bool]detector.Given{true: detector.GivenYes, false: detector.GivenNo}
+			c.Holders[0].Given, c.Holders[1].Given = is[first], is[second]
 		}
 	}
-	newest := func(c *api.Conflict, a *api.Advice) {
+	newest := func(c *document.Conflict, a *document.Advice) {
 		given(true, true)(c, a)
 		a.Remove[0].Because = "newer"
 	}
-	choice := func(c *api.Conflict, a *api.Advice) {
+	choice := func(c *document.Conflict, a *document.Advice) {
 		newest(c, a)
 		a.GivenByNodes = true
 	}
 	for name, test := range map[string]struct {
-		change func(*api.Conflict, *api.Advice)
+		change func(*document.Conflict, *document.Advice)
 		want   bool
 	}{
 		"both were given it":               {given(true, true), true},

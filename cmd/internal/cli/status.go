@@ -8,12 +8,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/dupip/dupip/document"
 )
 
 // Status prints how an agent is doing.
-func (p *Printer) Status(s api.Status) {
+func (p *Printer) Status(s document.Status) {
 	state := "starting"
 	if s.Ready {
 		state = "observing"
@@ -39,9 +40,9 @@ func (p *Printer) Status(s api.Status) {
 		line("Suppressed", "%s", suppressed)
 	}
 	line("Dropped", "%s", counts(s.Dropped))
-	for _, reason := range slices.Sorted(maps.Keys(api.NormalDrops)) {
+	for _, reason := range slices.Sorted(maps.Keys(document.NormalDrops)) {
 		if s.Dropped[reason] > 0 {
-			line("", "%s: %s; normal", reason, api.NormalDrops[reason])
+			line("", "%s: %s; normal", reason, document.NormalDrops[reason])
 		}
 	}
 	line("Gossip", "%s", gossipText(s.Cluster))
@@ -78,7 +79,7 @@ func (p *Printer) Status(s api.Status) {
 		case i.State != "attached" && i.State != "pending":
 			p.wrapped(4, fmt.Sprintf("  %s is %s: %s", i.Name, p.Paint(i.State), i.Reason))
 		case i.FirstPeer != "" || i.Moved:
-			p.wrapped(4, fmt.Sprintf("  %s leads into pod %s: %s", i.Name, cmp.Or(PodName(i.Pod), "unknown"), changeText(i)))
+			p.wrapped(4, fmt.Sprintf("  %s leads into pod %s: %s", i.Name, cmp.Or(i.Pod.String(), "unknown"), changeText(i)))
 		}
 	}
 	if !p.Wide {
@@ -95,14 +96,14 @@ func (p *Printer) Status(s api.Status) {
 		if i.Pid > 0 {
 			pid = strconv.Itoa(i.Pid)
 		}
-		rows = append(rows, table.Row{i.Name, i.Ifindex, p.Paint(i.State), i.Network, peerText(i), PodName(i.Pod), i.Netns, pid, refused, i.Reason})
+		rows = append(rows, table.Row{i.Name, i.Ifindex, p.Paint(i.State), i.Network, peerText(i), i.Pod.String(), i.Netns, pid, refused, i.Reason})
 	}
 	p.table(rows, "interface", "ifindex", "state", "network", "peer", "pod", "netns", "pid", "refused", "reason")
 	p.printf("\nThe node's own addresses: %s\n", strings.Join(s.HostAddresses, " "))
 }
 
 // peerText is the name of the pod's end, with the first one if that was another.
-func peerText(i api.InterfaceStatus) string {
+func peerText(i document.InterfaceStatus) string {
 	if i.FirstPeer != "" {
 		return i.Peer + " (" + i.FirstPeer + ")"
 	}
@@ -110,7 +111,7 @@ func peerText(i api.InterfaceStatus) string {
 }
 
 // changeText says what a pod has done with its end of an interface. The network stays.
-func changeText(i api.InterfaceStatus) string {
+func changeText(i document.InterfaceStatus) string {
 	text := i.Peer
 	if i.FirstPeer != "" {
 		text = i.FirstPeer + " is called " + i.Peer + " now"
@@ -125,7 +126,7 @@ func changeText(i api.InterfaceStatus) string {
 }
 
 // dadFailedText names the addresses that pods' kernels have lost; the first three if not wide.
-func dadFailedText(s api.Status, wide bool) string {
+func dadFailedText(s document.Status, wide bool) string {
 	addresses := "addresses"
 	if s.DADFailedAddresses == 1 {
 		addresses = "address"
@@ -134,8 +135,8 @@ func dadFailedText(s api.Status, wide bool) string {
 	if !wide {
 		listed = listed[:min(len(listed), 3)]
 	}
-	names := each(listed, func(a api.DADFailed) string {
-		return fmt.Sprintf("%s (%s)", a.IP, cmp.Or(PodName(a.Pod), a.Netns, a.Interface))
+	names := each(listed, func(a document.DADFailed) string {
+		return fmt.Sprintf("%s (%s)", a.IP, cmp.Or(a.Pod.String(), a.Netns, a.Interface))
 	})
 	if more := s.DADFailedAddresses - len(listed); more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
@@ -155,7 +156,7 @@ func interfacesText(states map[string]int) string {
 	return fmt.Sprintf("%d of %d interfaces observed: %s", states["attached"]+states["shadowed"], total, text)
 }
 
-func gossipText(c api.ClusterStatus) string {
+func gossipText(c document.ClusterStatus) string {
 	if c.Alone {
 		return "alone: started without --join and --bind, duplicates on other nodes are not found"
 	}
@@ -171,14 +172,14 @@ func gossipText(c api.ClusterStatus) string {
 		text, counts(c.Members), Plural(c.Leases, "lease", "leases"), c.Unacked, c.Kept, encrypted)
 }
 
-func stateText(s api.StateStatus) string {
+func stateText(s document.StateStatus) string {
 	if s.WrittenAt.IsZero() {
 		return s.Dir + ", nothing written yet"
 	}
 	return fmt.Sprintf("%s, written %s ago", s.Dir, Age(s.WrittenAt))
 }
 
-func runtimeText(r api.RuntimeStatus) string {
+func runtimeText(r document.RuntimeStatus) string {
 	sandboxes := Plural(r.Sandboxes, "sandbox", "sandboxes")
 	if r.SandboxesOmitted > 0 {
 		sandboxes += fmt.Sprintf(", %d of them left out: there are too many", r.SandboxesOmitted)

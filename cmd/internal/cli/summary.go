@@ -6,18 +6,18 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // Summary prints how the agents of a cluster are doing: how many of which kind, and where what is not as it should be. The
 // conflicts are those of all nodes, each once: nodes count all that they are in. The error says why they are not known.
-func (p *Printer) Summary(document api.Nodes, conflicts api.Conflicts, unknown error) {
-	Sanitize(&conflicts)
+func (p *Printer) Summary(doc document.Nodes, conflicts document.Conflicts, unknown error) {
+	document.Sanitize(&conflicts)
 	agents, versions := make(group), make(group)
 	interfaces, findings, audits := make(group), make(group), make(group)
 	var silent []string
-	for _, n := range document.Nodes {
+	for _, n := range doc.Nodes {
 		if n.Role != "" {
 			continue
 		}
@@ -39,7 +39,7 @@ func (p *Printer) Summary(document api.Nodes, conflicts api.Conflicts, unknown e
 		}
 		switch n.Audit {
 		case "":
-		case api.AuditFindings:
+		case document.AuditFindings:
 			audits.add("with findings", 1, n.Name)
 		default:
 			audits.add(n.Audit, 1, n.Name)
@@ -49,14 +49,14 @@ func (p *Printer) Summary(document api.Nodes, conflicts api.Conflicts, unknown e
 		if c.Drill {
 			continue
 		}
-		nodes := slices.Sorted(slices.Values(each(c.Holders, func(b api.Binding) string { return b.Node })))
-		findings.add("conflict "+c.State, 1, nodes...)
+		nodes := slices.Sorted(slices.Values(each(c.Holders, func(b document.Binding) string { return b.Node })))
+		findings.add("conflict "+c.State.String(), 1, nodes...)
 	}
 	p.Entry(12, "Agents", agents.text("alive"))
 	p.Entry(12, "Versions", versions.text(versions.largest()))
 	p.Entry(12, "Interfaces", interfaces.text("attached"))
 	p.Entry(12, "Findings", findings.text(""))
-	p.Entry(12, "Audits", audits.text(api.AuditAgrees))
+	p.Entry(12, "Audits", audits.text(document.AuditAgrees))
 	if len(silent) > 0 {
 		p.Entry(12, "Unknown", "interfaces and findings of "+List(silent))
 	}
@@ -64,7 +64,7 @@ func (p *Printer) Summary(document api.Nodes, conflicts api.Conflicts, unknown e
 		p.Entry(12, "Unknown", "conflicts: "+detector.Printable(unknown.Error()))
 	}
 	p.Coverage(conflicts.Coverage, "conflicts")
-	p.Problems(document)
+	p.Problems(doc)
 }
 
 // group counts things by their kind, and has the nodes that have them.

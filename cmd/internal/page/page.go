@@ -13,20 +13,22 @@ import (
 	"errors"
 	"html/template"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // Source makes the documents, as [api.Backend] and [api.Client] do. The page changes texts in them, so they must not be shared.
 type Source interface {
-	Conflicts(ctx context.Context, q api.Query) (api.Conflicts, error)
-	Explain(ctx context.Context, q api.Query) (api.Explanation, error)
-	Nodes(ctx context.Context, q api.Query) (api.Nodes, error)
-	Audit(ctx context.Context, q api.Query) (api.Audit, error)
+	Conflicts(ctx context.Context, q document.Query) (document.Conflicts, error)
+	Explain(ctx context.Context, q document.Query) (document.Explanation, error)
+	Nodes(ctx context.Context, q document.Query) (document.Nodes, error)
+	Audit(ctx context.Context, q document.Query) (document.Audit, error)
 }
 
 const (
@@ -44,12 +46,12 @@ var files embed.FS
 // layout is made when it is needed: an agent is the same program.
 var layout = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page.html").Funcs(template.FuncMap{
-		"age": cli.Age, "who": cli.Who, "inNetwork": cli.InNetwork, "podName": cli.PodName, "given": cli.GivenText, "counted": cli.Counted,
-		"since": cli.Since, "labels": func(c api.Conflict) []string { nodes, _ := cli.NodesOf(c.Holders); return nodes },
+		"age": cli.Age, "who": cli.Who, "inNetwork": func(ip netip.Addr, network string) string { return cli.InNetwork(ip.String(), network) }, "given": cli.GivenText, "counted": cli.Counted,
+		"since": cli.Since, "labels": func(c document.Conflict) []string { nodes, _ := cli.NodesOf(c.Holders); return nodes },
 		"clock":      func(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") },
 		"most":       func() int { return maxText },
-		"incomplete": func(verdict string) bool { return verdict == api.AuditNothing || verdict == api.AuditPartly },
-		"reserved":   func(f api.Finding) string { return cli.ReservationOf(f, false) },
+		"incomplete": func(verdict string) bool { return verdict == document.AuditNothing || verdict == document.AuditPartly },
+		"reserved":   func(f document.Finding) string { return cli.ReservationOf(f, false) },
 	}).ParseFS(files, "page.html"))
 })
 

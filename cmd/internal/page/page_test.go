@@ -7,61 +7,66 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // documents is a source with fixed documents, made anew for each request.
 type documents struct {
-	conflicts func() api.Conflicts
-	explain   func() api.Explanation
-	nodes     func() api.Nodes
-	audit     func() api.Audit
+	conflicts func() document.Conflicts
+	explain   func() document.Explanation
+	nodes     func() document.Nodes
+	audit     func() document.Audit
 	err       error
 }
 
-func answer[T any](document func() T, err error) (made T, _ error) {
-	if document != nil {
-		made = document()
+func answer[T any](doc func() T, err error) (made T, _ error) {
+	if doc != nil {
+		made = doc()
 	}
 	return made, err
 }
 
-func (d documents) Conflicts(context.Context, api.Query) (api.Conflicts, error) {
+func (d documents) Conflicts(context.Context, document.Query) (document.Conflicts, error) {
 	return answer(d.conflicts, d.err)
 }
 
-func (d documents) Explain(context.Context, api.Query) (api.Explanation, error) {
+func (d documents) Explain(context.Context, document.Query) (document.Explanation, error) {
 	return answer(d.explain, d.err)
 }
 
-func (d documents) Nodes(context.Context, api.Query) (api.Nodes, error) {
+func (d documents) Nodes(context.Context, document.Query) (document.Nodes, error) {
 	return answer(d.nodes, d.err)
 }
 
-func (d documents) Audit(context.Context, api.Query) (api.Audit, error) {
+func (d documents) Audit(context.Context, document.Query) (document.Audit, error) {
 	return answer(d.audit, d.err)
 }
 
 var seen = time.Now().Add(-72 * time.Hour) // an age in days does not change during a test
 
-func binding(node, pod, ip string) api.Binding {
-	return api.Binding{
-		Network: "default", IP: ip, Node: node, BootID: "b-" + node, Interface: "veth-" + pod, MAC: "02:00:00:00:00:01", Netns: "cni-" + pod,
-		Evidence: "announced", FirstSeen: seen, LastSeen: seen, Given: new(true), Pod: &api.Pod{Namespace: "shop", Name: pod, UID: "u-" + pod},
+func binding(node, pod, ip string) document.Binding {
+	return document.Binding{
+		Network: "default", IP: netip.MustParseAddr(ip), Holder: document.Holder{
+			Node: node, BootID: "b-" + node, Interface: "veth-" + pod, MAC: detector.MAC{2, 0, 0, 0, 0, 1}, Netns: "cni-" + pod,
+			Given: detector.GivenYes, Pod: &document.Pod{Namespace: "shop", Name: pod, UID: "u-" + pod},
+		},
+		Evidence: detector.Announced, FirstSeen: seen, LastSeen: seen,
 	}
 }
 
-func conflict(ip string, holders ...api.Binding) api.Conflict {
-	return api.Conflict{
-		ID: "c-" + ip, Network: "default", IP: ip, State: "confirmed", Scope: "cross-node", SecondSeen: seen, SuspectedAt: seen, ConfirmedAt: seen,
-		Holders: holders, Advice: &api.Advice{
+func conflict(ip string, holders ...document.Binding) document.Conflict {
+	return document.Conflict{
+		ID: "c-" + ip, Network: "default", IP: netip.MustParseAddr(ip), State: detector.Confirmed, Scope: detector.CrossNode, SecondSeen: seen, SuspectedAt: seen, ConfirmedAt: seen,
+		Holders: holders, Advice: &document.Advice{
 			Newer: new(1), Than: new(0), By: "created", AfterSeconds: 9.3,
-			Remove: []api.Removal{
+			Remove: []document.Removal{
 				{Holder: 1, Because: "newer", Command: "kubectl -n shop delete pod --field-selector metadata.name=" + holders[1].Pod.Name},
 				{Holder: 0},
 			},
@@ -106,30 +111,30 @@ func has(t *testing.T, page string, texts ...string) {
 const evil = `<img src=x onerror=alert(1)>"'`
 
 var hostile = documents{
-	conflicts: func() api.Conflicts {
+	conflicts: func() document.Conflicts {
 		c := conflict("10.0.0.7", binding("n1", "web", "10.0.0.7"), binding(evil, evil, "10.0.0.7"))
-		c.Network, c.ID, c.State = evil, evil, "confirmed"
-		c.Holders[1].MAC, c.Holders[1].Evidence, c.Advice.Remove[0].Command = evil, evil, evil
-		return api.Conflicts{Conflicts: []api.Conflict{c}, Coverage: api.Coverage{Asked: 3, Missing: []string{evil}, Partial: true}}
+		c.Network, c.ID = evil, evil
+		c.Holders[1].Evidence, c.Advice.Remove[0].Command = 255, evil
+		return document.Conflicts{Conflicts: []document.Conflict{c}, Coverage: document.Coverage{Asked: 3, Missing: []string{evil}, Partial: true}}
 	},
-	explain: func() api.Explanation {
+	explain: func() document.Explanation {
 		one, other := binding("n1", "web", "10.0.0.7"), binding(evil, evil, "10.0.0.7")
 		c := conflict("10.0.0.7", one, other)
-		c.ID, c.State, c.Advice.Remove[0].Command = evil, "confirmed", evil
-		return api.Explanation{Node: "n1", IP: "10.0.0.7", Stories: []api.Story{{
-			Network: evil, IP: "10.0.0.7", Nodes: []string{"n1", evil}, Verdict: evil, Bindings: []api.Binding{one, other}, Conflict: &c,
-			Notes: []api.Note{{At: seen, Kind: evil, Node: evil, Pod: other.Pod, Text: evil + "\u202e\x00"}},
-		}}, Books: []api.Book{{Node: evil, Kind: evil, Network: evil, Error: evil}}}
+		c.ID, c.Advice.Remove[0].Command = evil, evil
+		return document.Explanation{Node: "n1", IP: netip.MustParseAddr("10.0.0.7"), Stories: []document.Story{{
+			Network: evil, IP: netip.MustParseAddr("10.0.0.7"), Nodes: []string{"n1", evil}, Verdict: evil, Bindings: []document.Binding{one, other}, Conflict: &c,
+			Notes: []document.Note{{At: seen, Kind: evil, Node: evil, Holder: &other.Holder, Text: evil + "\u202e\x00"}},
+		}}, Books: []document.Book{{Node: evil, Kind: evil, CNINetwork: evil, Error: evil}}}
 	},
-	nodes: func() api.Nodes {
-		return api.Nodes{Nodes: []api.Node{{
+	nodes: func() document.Nodes {
+		return document.Nodes{Nodes: []document.Node{{
 			Name: evil, BootID: evil, State: evil, Namesake: true, Version: evil, Address: evil, Role: evil,
 			Interfaces: map[string]int{evil: 1}, Findings: map[string]int{evil: 1}, Reported: seen,
-		}}, Cluster: api.ClusterStatus{Problems: []string{evil}}}
+		}}, Cluster: document.ClusterStatus{Problems: []string{evil}}}
 	},
-	audit: func() api.Audit {
-		return api.Audit{Node: "n1", Findings: []api.Finding{{
-			Node: evil, Kind: "unreserved", IP: evil, Network: evil, Book: evil, Store: evil, Since: seen, Pod: &api.Pod{Namespace: evil, Name: evil}, ReservedFor: evil,
+	audit: func() document.Audit {
+		return document.Audit{Node: "n1", Findings: []document.Finding{{
+			Holder: document.Holder{Node: evil, Pod: &document.Pod{Namespace: evil, Name: evil}}, Kind: "unreserved", IP: netip.MustParseAddr("fe80::1%" + evil), CNINetwork: evil, Book: evil, Store: evil, Since: seen, ReservedFor: evil,
 		}}, Unchecked: []string{evil}, Error: evil}
 	},
 }
@@ -170,14 +175,14 @@ func TestHostileTexts(t *testing.T) {
 // Both holders, where they are and what to do, in the words of the command line.
 func TestAddress(t *testing.T) {
 	one, other := binding("n1", "web", "10.0.0.7"), binding("n2", "copy", "10.0.0.7")
-	other.Given = new(false)
+	other.Given = detector.GivenNo
 	c := conflict("10.0.0.7", one, other)
 	c.Drill = false
-	page := body(t, ask(documents{explain: func() api.Explanation {
-		return api.Explanation{Node: "n1", IP: "10.0.0.7", Stories: []api.Story{{
-			Network: "default", IP: "10.0.0.7", Nodes: []string{"n1", "n2"}, Verdict: "both answered", Bindings: c.Holders, Conflict: &c,
-			Notes: []api.Note{{At: seen, Kind: "conflict", Node: "n1", Text: "confirmed: 2 live holders"}},
-		}}, Coverage: api.Coverage{Asked: 3, Missing: []string{"n3"}, Partial: true}}
+	page := body(t, ask(documents{explain: func() document.Explanation {
+		return document.Explanation{Node: "n1", IP: netip.MustParseAddr("10.0.0.7"), Stories: []document.Story{{
+			Network: "default", IP: netip.MustParseAddr("10.0.0.7"), Nodes: []string{"n1", "n2"}, Verdict: "both answered", Bindings: c.Holders, Conflict: &c,
+			Notes: []document.Note{{At: seen, Kind: "conflict", Node: "n1", BootID: "b-n1", Text: "confirmed: 2 live holders"}},
+		}}, Coverage: document.Coverage{Asked: 3, Missing: []string{"n3"}, Partial: true}}
 	}}, "/explain?ip=10.0.0.7"))
 	has(t, page, "<title>10.0.0.7 – dupip</title>", `<span class="badge confirmed">confirmed</span>`,
 		"shop/web</h3>", "<strong>n1</strong>", "veth-web", "was given the address by a network plugin",
@@ -190,20 +195,20 @@ func TestAddress(t *testing.T) {
 }
 
 func TestCalm(t *testing.T) {
-	page := body(t, ask(documents{conflicts: func() api.Conflicts { return api.Conflicts{Coverage: api.Coverage{Asked: 5000}} }}, "/"))
+	page := body(t, ask(documents{conflicts: func() document.Conflicts { return document.Conflicts{Coverage: document.Coverage{Asked: 5000}} }}, "/"))
 	has(t, page, "No conflict is open</h1>", "5000 of 5000 nodes have answered.")
 	if strings.Contains(page, "<table") {
 		t.Errorf("an empty table:\n%s", page)
 	}
 	has(t, page, `<h1 class="calm">`)
-	partial := documents{conflicts: func() api.Conflicts {
-		return api.Conflicts{Coverage: api.Coverage{Asked: 3, Missing: []string{"n3"}, Partial: true}}
+	partial := documents{conflicts: func() document.Conflicts {
+		return document.Conflicts{Coverage: document.Coverage{Asked: 3, Missing: []string{"n3"}, Partial: true}}
 	}}
 	has(t, body(t, ask(partial, "/")), "<h1>No conflict is open</h1>", "2 of 3 nodes have answered.", "1 of 3 nodes did not answer: n3;")
-	drill := documents{conflicts: func() api.Conflicts {
+	drill := documents{conflicts: func() document.Conflicts {
 		c := conflict("192.0.2.7", binding("n1", "a", "192.0.2.7"), binding("n2", "b", "192.0.2.7"))
 		c.Drill = true
-		return api.Conflicts{Conflicts: []api.Conflict{c}, Coverage: api.Coverage{Asked: 1}}
+		return document.Conflicts{Conflicts: []document.Conflict{c}, Coverage: document.Coverage{Asked: 1}}
 	}}
 	has(t, body(t, ask(drill, "/")), "No conflict is open</h1>", "1 drill</span>", "One node was asked.", `"badge drill">drill`, "192.0.2.7: nothing. It is a drill")
 }
@@ -211,19 +216,21 @@ func TestCalm(t *testing.T) {
 // A page without findings says what was checked.
 func TestAuditWithoutFindings(t *testing.T) {
 	for verdict, want := range map[string]string{
-		api.AuditAgrees: "No finding: books and wire agree</h1>", api.AuditNothing: "No finding, because nothing was checked</h1>",
-		api.AuditPartly: "No finding, but the check is not complete</h1>", "": "No finding, but the check is not complete</h1>",
+		document.AuditAgrees: "No finding: books and wire agree</h1>", document.AuditNothing: "No finding, because nothing was checked</h1>",
+		document.AuditPartly: "No finding, but the check is not complete</h1>", "": "No finding, but the check is not complete</h1>",
 	} {
 		page := body(t, ask(documents{
-			audit: func() api.Audit { return api.Audit{Verdict: verdict, Unchecked: []string{"everything: no network"}} },
+			audit: func() document.Audit {
+				return document.Audit{Verdict: verdict, Unchecked: []string{"everything: no network"}}
+			},
 		}, "/audit"))
 		has(t, page, want, "Not checked: everything: no network.")
-		if agrees := strings.Contains(page, "agree"); agrees != (verdict == api.AuditAgrees) {
+		if agrees := strings.Contains(page, "agree"); agrees != (verdict == document.AuditAgrees) {
 			t.Errorf("%q:\n%s", verdict, page)
 		}
 	}
-	nodes := documents{nodes: func() api.Nodes {
-		return api.Nodes{Nodes: []api.Node{{Name: "n1", State: "alive", Audit: api.AuditNothing, Reported: seen}, {Name: "n2", State: "alive", Audit: api.AuditAgrees, Reported: seen}}}
+	nodes := documents{nodes: func() document.Nodes {
+		return document.Nodes{Nodes: []document.Node{{Name: "n1", State: "alive", Audit: document.AuditNothing, Reported: seen}, {Name: "n2", State: "alive", Audit: document.AuditAgrees, Reported: seen}}}
 	}}
 	if page := body(t, ask(nodes, "/nodes")); strings.Count(page, `<span class="badge">audit: `) != 1 {
 		t.Errorf("the nodes' audits:\n%s", page)
@@ -235,8 +242,8 @@ func TestAuditWithoutFindings(t *testing.T) {
 // Counts of a node that is away have the time at which it sent them.
 func TestLastCounts(t *testing.T) {
 	counts := map[string]int{"attached": 3}
-	page := body(t, ask(documents{nodes: func() api.Nodes {
-		return api.Nodes{Nodes: []api.Node{{Name: "n1", State: "alive", Interfaces: counts, Reported: seen}, {Name: "n2", State: "dead", Interfaces: counts, Reported: seen}}}
+	page := body(t, ask(documents{nodes: func() document.Nodes {
+		return document.Nodes{Nodes: []document.Node{{Name: "n1", State: "alive", Interfaces: counts, Reported: seen}, {Name: "n2", State: "dead", Interfaces: counts, Reported: seen}}}
 	}}, "/nodes"))
 	const there = `3 attached</span> `
 	has(t, page, ">n2<", there+` <span class="age"><time`, "3d ago</time>", ">n1<", there+"</td>")
@@ -293,24 +300,24 @@ func TestNotModified(t *testing.T) {
 
 func many(n int) documents {
 	return documents{
-		conflicts: func() api.Conflicts {
-			d := api.Conflicts{Coverage: api.Coverage{Asked: n}}
+		conflicts: func() document.Conflicts {
+			d := document.Conflicts{Coverage: document.Coverage{Asked: n}}
 			for i := range n {
 				ip := fmt.Sprintf("10.1.%d.%d", i/250, i%250)
 				d.Conflicts = append(d.Conflicts, conflict(ip, binding(fmt.Sprintf("n%d", i%7), fmt.Sprintf("a-%d", i), ip), binding("other", "b", ip)))
 			}
 			return d
 		},
-		nodes: func() (d api.Nodes) {
+		nodes: func() (d document.Nodes) {
 			for i := range n {
-				d.Nodes = append(d.Nodes, api.Node{Name: fmt.Sprintf("node-%04d", i), State: "alive"})
+				d.Nodes = append(d.Nodes, document.Node{Name: fmt.Sprintf("node-%04d", i), State: "alive"})
 			}
 			d.Nodes[n-1].State = "dead"
 			return d
 		},
-		audit: func() (d api.Audit) {
+		audit: func() (d document.Audit) {
 			for i := range n {
-				d.Findings = append(d.Findings, api.Finding{Node: "n1", Kind: "unreserved", IP: fmt.Sprintf("10.1.%d.%d", i/250, i%250)})
+				d.Findings = append(d.Findings, document.Finding{Holder: document.Holder{Node: "n1"}, Kind: "unreserved", IP: netip.MustParseAddr(fmt.Sprintf("10.1.%d.%d", i/250, i%250))})
 			}
 			return d
 		},
@@ -371,7 +378,7 @@ func TestSlowSource(t *testing.T) {
 // stuck answers when it has to.
 type stuck struct{ documents }
 
-func (stuck) Conflicts(ctx context.Context, _ api.Query) (api.Conflicts, error) {
+func (stuck) Conflicts(ctx context.Context, _ document.Query) (document.Conflicts, error) {
 	<-ctx.Done()
-	return api.Conflicts{}, ctx.Err()
+	return document.Conflicts{}, ctx.Err()
 }

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/dupip/dupip/agent/api"
 )
 
 // maxText bounds a parameter, in bytes: a pod's name after its namespace.
@@ -62,9 +60,9 @@ func (r request) selects(texts ...string) bool {
 }
 
 // selectsAddress reports whether a prefix is asked for that has the address.
-func (r request) selectsAddress(ip string) bool {
+func (r request) selectsAddress(ip netip.Addr) bool {
 	prefix, err := netip.ParsePrefix(r.Text)
-	return err == nil && api.Query{Prefix: prefix.Masked()}.SelectsBinding(api.Binding{IP: ip})
+	return err == nil && prefix.Masked().Contains(ip)
 }
 
 // maxRows is how many elements of a list one page has.

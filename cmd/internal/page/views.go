@@ -7,13 +7,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/cmd/internal/cli"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // conflictsData is what the page of conflicts shows.
 type conflictsData struct {
-	list[api.Conflict]
+	list[document.Conflict]
 	Open            int  // that are no drills
 	Many            bool // too many to say what to do about each
 	All             int
@@ -24,28 +25,28 @@ type conflictsData struct {
 }
 
 func (h *handler) conflicts(ctx context.Context, r request) (any, string, error) {
-	document, err := h.source.Conflicts(ctx, api.Query{Cluster: true, All: r.All})
+	doc, err := h.source.Conflicts(ctx, document.Query{Cluster: true, All: r.All})
 	if err != nil {
 		return nil, "", err
 	}
-	cli.Sanitize(&document)
+	document.Sanitize(&doc)
 	d := conflictsData{
-		All: len(document.Conflicts), Tally: cli.Count(document.Conflicts), Asked: document.Asked, Answered: document.Asked - len(document.Missing),
-		Coverage: cli.Lines(h.program, document.Coverage, func(p *cli.Printer, c api.Coverage) { p.Coverage(c, "conflicts") }),
+		All: len(doc.Conflicts), Tally: cli.Count(doc.Conflicts), Asked: doc.Asked, Answered: doc.Asked - len(doc.Missing),
+		Coverage: cli.Lines(h.program, doc.Coverage, func(p *cli.Printer, c document.Coverage) { p.Coverage(c, "conflicts") }),
 	}
-	document.Conflicts = slices.DeleteFunc(document.Conflicts, func(c api.Conflict) bool { return !r.selectsConflict(c) })
-	d.Pairs = cli.Lines(h.program, document, (*cli.Printer).Pairs)
-	d.list = cut(r, document.Conflicts)
+	doc.Conflicts = slices.DeleteFunc(doc.Conflicts, func(c document.Conflict) bool { return !r.selectsConflict(c) })
+	d.Pairs = cli.Lines(h.program, doc, (*cli.Printer).Pairs)
+	d.list = cut(r, doc.Conflicts)
 	text, open := (*cli.Printer).Advice, 0
-	for _, c := range document.Conflicts {
-		if c.State != "resolved" && !c.Drill {
+	for _, c := range doc.Conflicts {
+		if c.State != detector.Resolved && !c.Drill {
 			open++
 		}
 	}
 	if d.Many = open > cli.MaxConflicts; d.Many {
 		text = (*cli.Printer).ManyAdvice
 	}
-	d.Advice = advice(h.program, document, text)
+	d.Advice = advice(h.program, doc, text)
 	d.Open = d.Tally.States["confirmed"] + d.Tally.States["suspected"]
 	title := "No conflict is open"
 	if d.Open == 1 {
@@ -56,14 +57,14 @@ func (h *handler) conflicts(ctx context.Context, r request) (any, string, error)
 	return d, title, nil
 }
 
-func (r request) selectsConflict(c api.Conflict) bool {
-	return r.selects(c.IP, c.Network, c.State, c.Scope) || r.selectsAddress(c.IP) ||
-		slices.ContainsFunc(c.Holders, func(b api.Binding) bool { return r.selects(b.Node, cli.Who(b), b.Netns, b.Interface) })
+func (r request) selectsConflict(c document.Conflict) bool {
+	return r.selects(c.IP.String(), c.Network, c.State.String(), c.Scope.String()) || r.selectsAddress(c.IP) ||
+		slices.ContainsFunc(c.Holders, func(b document.Binding) bool { return r.selects(b.Node, cli.Who(b), b.Netns, b.Interface) })
 }
 
 // advice is what is to be done, without the title of its section.
-func advice[T any](program string, document T, text func(*cli.Printer, T)) []cli.Line {
-	lines := cli.Lines(program, document, text)
+func advice[T any](program string, doc T, text func(*cli.Printer, T)) []cli.Line {
+	lines := cli.Lines(program, doc, text)
 	if len(lines) == 0 {
 		return nil
 	}
@@ -77,7 +78,7 @@ func advice[T any](program string, document T, text func(*cli.Printer, T)) []cli
 
 // explainData is what the page of an address shows.
 type explainData struct {
-	api.Explanation
+	document.Explanation
 	Stories []story
 	Causes  []string
 	// The rest are sentences.
@@ -86,7 +87,7 @@ type explainData struct {
 
 // story is a story with the sentences about it.
 type story struct {
-	api.Story
+	document.Story
 	Nodes           []string // of the bindings
 	Verdict, Advice []cli.Line
 	Happened        []event
@@ -94,7 +95,7 @@ type story struct {
 
 // event is a note as people read it.
 type event struct {
-	api.Note
+	document.Note
 	Text string
 }
 
@@ -102,30 +103,30 @@ func (h *handler) explain(ctx context.Context, r request) (any, string, error) {
 	if !r.IP.IsValid() {
 		return nil, "Address", nil
 	}
-	e, err := h.source.Explain(ctx, api.Query{IP: r.IP, Cluster: true})
+	e, err := h.source.Explain(ctx, document.Query{IP: r.IP, Cluster: true})
 	if err != nil {
 		return nil, "", err
 	}
-	cli.Sanitize(&e)
+	document.Sanitize(&e)
 	d := explainData{
 		Explanation: e, Causes: cli.Causes(e), Unknown: cli.Lines(h.program, e, (*cli.Printer).Unknown),
 		Details:  slices.Concat(cli.Lines(h.program, e, (*cli.Printer).Configured), cli.Lines(h.program, e, (*cli.Printer).Books)),
-		Coverage: cli.Lines(h.program, e.Coverage, func(p *cli.Printer, c api.Coverage) { p.Coverage(c, "stories") }),
+		Coverage: cli.Lines(h.program, e.Coverage, func(p *cli.Printer, c document.Coverage) { p.Coverage(c, "stories") }),
 	}
 	for _, s := range e.Stories {
 		one := story{Story: s, Verdict: cli.Lines(h.program, s, (*cli.Printer).Verdict), Advice: advice(h.program, s.Conflict, (*cli.Printer).StoryAdvice)}
 		one.Nodes, _ = cli.NodesOf(s.Bindings)
-		for _, note := range s.Notes {
-			one.Happened = append(one.Happened, event{note, cli.NotePrefix(note, len(s.Nodes) > 1) + note.Text})
+		for n, text := range cli.Notes(s) {
+			one.Happened = append(one.Happened, event{s.Notes[n], text})
 		}
 		d.Stories = append(d.Stories, one)
 	}
-	return d, e.IP, nil
+	return d, e.IP.String(), nil
 }
 
 // nodesData is what the page of nodes shows.
 type nodesData struct {
-	list[api.Node]
+	list[document.Node]
 	States   map[string]int // of agents
 	Agents   int
 	Reported bool // some nodes have interfaces and findings
@@ -133,28 +134,28 @@ type nodesData struct {
 }
 
 func (h *handler) nodes(ctx context.Context, r request) (any, string, error) {
-	document, err := h.source.Nodes(ctx, api.Query{})
+	doc, err := h.source.Nodes(ctx, document.Query{})
 	if err != nil {
 		return nil, "", err
 	}
-	cli.Sanitize(&document)
-	d := nodesData{States: make(map[string]int), Problems: cli.Lines(h.program, document, (*cli.Printer).Problems)}
-	for _, n := range document.Nodes {
+	document.Sanitize(&doc)
+	d := nodesData{States: make(map[string]int), Problems: cli.Lines(h.program, doc, (*cli.Printer).Problems)}
+	for _, n := range doc.Nodes {
 		if n.Role == "" {
 			d.States[n.State]++
 			d.Agents++
 		}
 		d.Reported = d.Reported || !n.Reported.IsZero()
 	}
-	slices.SortStableFunc(document.Nodes, func(a, b api.Node) int { return cmp.Compare(weight(b), weight(a)) })
-	d.list = cut(r, slices.DeleteFunc(document.Nodes, func(n api.Node) bool {
+	slices.SortStableFunc(doc.Nodes, func(a, b document.Node) int { return cmp.Compare(weight(b), weight(a)) })
+	d.list = cut(r, slices.DeleteFunc(doc.Nodes, func(n document.Node) bool {
 		return !r.selects(n.Name, n.State, n.Role, n.Address, n.Version, n.BootID)
 	}))
 	return d, cli.Plural(d.Agents, "node", "nodes"), nil
 }
 
 // weight orders nodes: those with problems come first, reporters last.
-func weight(n api.Node) (w int) {
+func weight(n document.Node) (w int) {
 	switch {
 	case n.Role != "":
 		w = -1
@@ -174,25 +175,25 @@ func weight(n api.Node) (w int) {
 
 // auditData is what the page of findings shows.
 type auditData struct {
-	list[api.Finding]
+	list[document.Finding]
 	All  int
 	Text []cli.Line
 }
 
 func (h *handler) audit(ctx context.Context, r request) (any, string, error) {
-	document, err := h.source.Audit(ctx, api.Query{Cluster: true})
+	doc, err := h.source.Audit(ctx, document.Query{Cluster: true})
 	if err != nil {
 		return nil, "", err
 	}
-	cli.Sanitize(&document)
-	d := auditData{All: len(document.Findings)}
-	document.Findings = slices.DeleteFunc(document.Findings, func(f api.Finding) bool {
-		return !r.selectsAddress(f.IP) && !r.selects(f.IP, f.Kind, f.Node, f.Network, cli.PodName(f.Pod), f.Netns, cli.PodName(f.ReservedPod))
+	document.Sanitize(&doc)
+	d := auditData{All: len(doc.Findings)}
+	doc.Findings = slices.DeleteFunc(doc.Findings, func(f document.Finding) bool {
+		return !r.selectsAddress(f.IP) && !r.selects(f.IP.String(), f.Kind, f.Node, f.CNINetwork, f.Pod.String(), f.Netns, f.ReservedPod.String())
 	})
-	d.list = cut(r, document.Findings)
-	d.Text = cli.Lines(h.program, document, (*cli.Printer).Repairs)
+	d.list = cut(r, doc.Findings)
+	d.Text = cli.Lines(h.program, doc, (*cli.Printer).Repairs)
 	if d.All == 0 {
-		return d, cli.NoFinding(document), nil
+		return d, cli.NoFinding(doc), nil
 	}
 	return d, cli.Plural(d.All, "audit finding", "audit findings"), nil
 }

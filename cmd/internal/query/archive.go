@@ -40,7 +40,7 @@ func (p *Program) archive(folder string, c *collected) ([]byte, error) {
 	_, failedHistory := cli.JSON.Encode(&history, c.explanation, false)
 	errs := []error{
 		failedNodes, failedHistory, cli.Show(printer, cli.Table, c.explanation, (*cli.Printer).Explanation),
-		add("frames.pcapng", pcapng(p.Name+" "+p.Version, c.evidence.Captures, c.names())),
+		add("frames.pcapng", pcapng(p.Name+" "+p.Version, c.captures.Captures, c.names())),
 		add("explain.txt", text.Bytes()), add("explain.json", history.Bytes()), add("nodes.json", nodes.Bytes()),
 	}
 	missing := strings.Join(c.missing(), " ")

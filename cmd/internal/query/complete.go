@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // Complete makes a shell complete the values of a flag.
@@ -26,15 +26,23 @@ func CompletePaths(cmd *cobra.Command, flags ...string) {
 }
 
 // selectors are the flags that select elements of a list, with what they compare.
-var selectors = map[string]func(b api.Binding) string{
-	"ip":        func(b api.Binding) string { return b.IP },
-	"network":   func(b api.Binding) string { return b.Network },
-	"namespace": func(b api.Binding) string { namespace, _, _ := strings.Cut(cli.PodName(b.Pod), "/"); return namespace },
-	"pod":       func(b api.Binding) string { return cli.PodName(b.Pod) },
+var selectors = map[string]func(b document.Binding) string{
+	"ip": func(b document.Binding) string {
+		if !b.IP.IsValid() { // of no address: its String is not empty
+			return ""
+		}
+		return b.IP.String()
+	},
+	"network": func(b document.Binding) string { return b.Network },
+	"namespace": func(b document.Binding) string {
+		namespace, _, _ := strings.Cut(b.Pod.String(), "/")
+		return namespace
+	},
+	"pod": func(b document.Binding) string { return b.Pod.String() },
 }
 
 // complete completes the values of selectors from what a document has, so that each selects something of it.
-func complete[T any](cmd *cobra.Command, flags *queryFlags, get func(*api.Client, context.Context, api.Query) (T, error), holders func(T) []api.Binding) {
+func complete[T any](cmd *cobra.Command, flags *queryFlags, get func(*api.Client, context.Context, document.Query) (T, error), holders func(T) []document.Binding) {
 	for name, value := range selectors {
 		if cmd.Flags().Lookup(name) != nil {
 			_ = cmd.RegisterFlagCompletionFunc(name, completion(flags.program, flags.parse, get, holders, value))
@@ -44,7 +52,7 @@ func complete[T any](cmd *cobra.Command, flags *queryFlags, get func(*api.Client
 
 // completeAddress completes the only argument of a command: an address that is seen.
 func completeAddress(p *Program) cobra.CompletionFunc {
-	get := completion(p, p.all, (*api.Client).Bindings, func(d api.Bindings) []api.Binding { return d.Bindings }, selectors["ip"])
+	get := completion(p, p.all, (*api.Client).Bindings, func(d document.Bindings) []document.Binding { return d.Bindings }, selectors["ip"])
 	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -55,7 +63,7 @@ func completeAddress(p *Program) cobra.CompletionFunc {
 
 // completeNodes completes the name of a node that answers.
 func completeNodes(p *Program) cobra.CompletionFunc {
-	return completion(p, p.all, (*api.Client).Nodes, func(d api.Nodes) []api.Node { return d.Nodes }, func(n api.Node) string {
+	return completion(p, p.all, (*api.Client).Nodes, func(d document.Nodes) []document.Node { return d.Nodes }, func(n document.Node) string {
 		if n.Role != "" || n.State == "dead" || n.State == "left" {
 			return "" // reporters are not asked
 		}
@@ -64,11 +72,11 @@ func completeNodes(p *Program) cobra.CompletionFunc {
 }
 
 // all is the query for all that the program is about.
-func (p *Program) all() (api.Query, error) { return api.Query{Cluster: p.Cluster}, nil }
+func (p *Program) all() (document.Query, error) { return document.Query{Cluster: p.Cluster}, nil }
 
 // completion completes a value that elements of a document have.
 func completion[T, E any](
-	p *Program, query func() (api.Query, error), get func(*api.Client, context.Context, api.Query) (T, error), elements func(T) []E, value func(E) string,
+	p *Program, query func() (document.Query, error), get func(*api.Client, context.Context, document.Query) (T, error), elements func(T) []E, value func(E) string,
 ) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		client, err := p.Client(cmd)
@@ -79,12 +87,12 @@ func completion[T, E any](
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		document, err := get(client, cmd.Context(), q)
+		doc, err := get(client, cmd.Context(), q)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
 		values := make(map[string]bool)
-		for _, e := range elements(document) {
+		for _, e := range elements(doc) {
 			if text := detector.Printable(value(e)); text != "" {
 				values[text] = true
 			}

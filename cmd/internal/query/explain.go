@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/cmd/internal/cli"
+	"github.com/dupip/dupip/document"
 )
 
 func newExplain(p *Program) *cobra.Command {
@@ -33,11 +33,11 @@ func newExplain(p *Program) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			document, err := client.Explain(cmd.Context(), api.Query{IP: ip, Cluster: !local})
+			doc, err := client.Explain(cmd.Context(), document.Query{IP: ip, Cluster: !local})
 			if err != nil {
 				return err
 			}
-			return cli.Show(p.Printer(cmd), p.Output, document, (*cli.Printer).Explanation)
+			return cli.Show(p.Printer(cmd), p.Output, doc, (*cli.Printer).Explanation)
 		},
 		ValidArgsFunction: completeAddress(p),
 	}

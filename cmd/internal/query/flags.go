@@ -8,14 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/cmd/internal/cli"
+	"github.com/dupip/dupip/document"
 )
 
 // queryFlags are the flags of commands that print a list of one agent or of all.
 type queryFlags struct {
 	program    *Program
-	query      api.Query
+	query      document.Query
 	ip, sortBy string
 	orders     []string
 }
@@ -36,7 +36,7 @@ func (q *queryFlags) addTo(cmd *cobra.Command) {
 }
 
 // parse reads --ip.
-func (q *queryFlags) parse() (api.Query, error) {
+func (q *queryFlags) parse() (document.Query, error) {
 	query := q.query
 	query.Cluster = query.Cluster || q.program.Cluster && query.Node == ""
 	var err error

@@ -11,6 +11,7 @@ import (
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // The exit codes with --exit-code.
@@ -23,14 +24,14 @@ const (
 type list[T, E any] struct {
 	use, short, long, example string
 
-	get      func(*api.Client, context.Context, api.Query) (T, error)
-	coverage func(T) api.Coverage
+	get      func(*api.Client, context.Context, document.Query) (T, error)
+	coverage func(T) document.Coverage
 	elements func(T) []E
 	orders   cli.Orders[E]
 	text     func(*cli.Printer, T)
 	name     func(E) string // what -o name prints
 	// holders are those of what can be selected, nil if nothing can be.
-	holders func(T) []api.Binding
+	holders func(T) []document.Binding
 	// flags adds flags; most lists have those of [queryFlags.addTo].
 	flags func(*queryFlags, *cobra.Command)
 
@@ -46,7 +47,7 @@ type list[T, E any] struct {
 
 // watching is --watch of a list: print prints events, and excludes the flags in alone.
 type watching struct {
-	print func(*cobra.Command, *Program, api.Query) error
+	print func(*cobra.Command, *Program, document.Query) error
 	usage string
 	local bool // only this node's
 	alone []string
@@ -69,9 +70,9 @@ func (l list[T, E]) command(p *Program) *cobra.Command {
 			if watch {
 				return l.watch.print(cmd, p, q)
 			}
-			document, err := l.show(cmd, &flags, q)
-			if err == nil && exitCode && l.exit(document) != 0 {
-				return ExitError(l.exit(document))
+			doc, err := l.show(cmd, &flags, q)
+			if err == nil && exitCode && l.exit(doc) != 0 {
+				return ExitError(l.exit(doc))
 			}
 			return err
 		},
@@ -103,50 +104,50 @@ func (l list[T, E]) command(p *Program) *cobra.Command {
 }
 
 // show gets the document and prints it.
-func (l list[T, E]) show(cmd *cobra.Command, flags *queryFlags, q api.Query) (T, error) {
-	var document T
+func (l list[T, E]) show(cmd *cobra.Command, flags *queryFlags, q document.Query) (T, error) {
+	var doc T
 	client, err := flags.program.Client(cmd)
 	if err != nil {
-		return document, err
+		return doc, err
 	}
-	if document, err = l.get(client, cmd.Context(), q); err == nil {
-		err = Unanswered(q.Node, l.coverage(document))
+	if doc, err = l.get(client, cmd.Context(), q); err == nil {
+		err = Unanswered(q.Node, l.coverage(doc))
 	}
 	if err != nil {
-		return document, err
+		return doc, err
 	}
 	p, format := flags.program.Printer(cmd), flags.program.Output
-	p.Selected = q != api.Query{All: q.All, Cluster: q.Cluster, Node: q.Node}
+	p.Selected = q != document.Query{All: q.All, Cluster: q.Cluster, Node: q.Node}
 	if p.Sorted = flags.sortBy != ""; p.Sorted {
-		l.orders.Sort(l.elements(document), flags.sortBy)
+		l.orders.Sort(l.elements(doc), flags.sortBy)
 	}
 	text := l.text
 	if format == cli.Names {
-		text = func(p *cli.Printer, document T) {
-			cli.PrintNames(p, l.elements(document), l.name)
+		text = func(p *cli.Printer, doc T) {
+			cli.PrintNames(p, l.elements(doc), l.name)
 			problems := cli.NewPrinter(cmd.ErrOrStderr())
 			switch {
 			case cmd.Context().Err() != nil: // it could not be printed
 			case l.gaps != nil:
-				l.gaps(problems, document)
+				l.gaps(problems, doc)
 			default:
-				problems.Coverage(l.coverage(document), "addresses")
+				problems.Coverage(l.coverage(doc), "addresses")
 			}
 		}
 	}
-	return document, cli.Show(p, format, document, text)
+	return doc, cli.Show(p, format, doc, text)
 }
 
 // events is what --watch prints of a list.
 type events[E any] struct {
-	watch  func(*api.Client, context.Context, api.Query, func(), func(E) error) error
+	watch  func(*api.Client, context.Context, document.Query, func(), func(E) error) error
 	header func(*cli.Printer)
 	text   func(*cli.Printer, E)
 	name   func(E) string
 }
 
 // print prints events as they come, below a header.
-func (e events[E]) print(cmd *cobra.Command, program *Program, q api.Query) error {
+func (e events[E]) print(cmd *cobra.Command, program *Program, q document.Query) error {
 	client, err := program.Client(cmd)
 	if err != nil {
 		return err
@@ -162,7 +163,7 @@ func (e events[E]) print(cmd *cobra.Command, program *Program, q api.Query) erro
 
 // Unanswered returns an error if --node was given and that node did not answer. An empty table would
 // mean that it has nothing.
-func Unanswered(node string, c api.Coverage) error {
+func Unanswered(node string, c document.Coverage) error {
 	if node == "" || c.Asked == 0 || len(c.Missing) < c.Asked {
 		return nil
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/document"
 )
 
 // The blocks and options of pcapng (draft-ietf-opsawg-pcapng) that a capture file here has.
@@ -24,7 +24,7 @@ const (
 
 // pcapng makes a capture file: an interface for each holder, with the names of these, and the frames in the order of time. The
 // texts in captures are sanitized already.
-func pcapng(program string, captures []api.Capture, names []string) []byte {
+func pcapng(program string, captures []document.Capture, names []string) []byte {
 	le := binary.LittleEndian
 	head := le.AppendUint32(nil, 0x1a2b3c4d)
 	head = le.AppendUint16(le.AppendUint16(head, 1), 0) // the version
@@ -32,7 +32,7 @@ func pcapng(program string, captures []api.Capture, names []string) []byte {
 	file := appendBlock(nil, sectionBlock, appendOptions(head, option{optionProgram, program}))
 	type packet struct {
 		holder int
-		api.Frame
+		document.Frame
 	}
 	var packets []packet
 	for n, v := range captures {

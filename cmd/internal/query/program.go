@@ -84,7 +84,7 @@ func (p *Program) Root(root *cobra.Command) *cobra.Command {
 	root.SetHelpTemplate(strings.ReplaceAll(root.HelpTemplate(), "trimTrailingWhitespaces", "wrapped"))
 	root.SetVersionTemplate(p.Name + " {{.Version}}\n")
 	root.AddCommand(findingList.command(p), bindingList.command(p), conflictList.command(p), nodeList.command(p),
-		newExplain(p), newEvidence(p), newStatus(p), newVersion(p))
+		newExplain(p), newCapture(p), newStatus(p), newVersion(p))
 	return root
 }
 

@@ -3,22 +3,25 @@ package query
 import (
 	"bytes"
 	"errors"
+	"net/netip"
+	"slices"
 	"testing"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // A node that does not answer is an error, not an empty table.
 func TestNodeThatDoesNotAnswer(t *testing.T) {
 	for _, test := range []struct {
 		node     string
-		coverage api.Coverage
+		coverage document.Coverage
 		fails    bool
 	}{
-		{"n2", api.Coverage{Asked: 1, Missing: []string{"n2"}, Partial: true}, true},
-		{"n2", api.Coverage{Asked: 2, Missing: []string{"n2 (boot 12345678)"}, Partial: true}, false},
-		{"n2", api.Coverage{Asked: 1}, false},
-		{"", api.Coverage{Asked: 1, Missing: []string{"n2"}, Partial: true}, false},
+		{"n2", document.Coverage{Asked: 1, Missing: []string{"n2"}, Partial: true}, true},
+		{"n2", document.Coverage{Asked: 2, Missing: []string{"n2 (boot 12345678)"}, Partial: true}, false},
+		{"n2", document.Coverage{Asked: 1}, false},
+		{"", document.Coverage{Asked: 1, Missing: []string{"n2"}, Partial: true}, false},
 	} {
 		if err := Unanswered(test.node, test.coverage); (err != nil) != test.fails {
 			t.Errorf("node %q, %+v: %v", test.node, test.coverage, err)
@@ -43,21 +46,47 @@ func TestHostileErrors(t *testing.T) {
 
 // With --exit-code, what was not seen is not clean.
 func TestConflictsExit(t *testing.T) {
-	confirmed, resolved, drill := api.Conflict{State: "confirmed"}, api.Conflict{State: "resolved"}, api.Conflict{State: "confirmed", Drill: true}
-	missing := api.Coverage{Partial: true, Missing: []string{"n3"}}
+	confirmed, resolved, drill := document.Conflict{State: detector.Confirmed}, document.Conflict{State: detector.Resolved}, document.Conflict{State: detector.Confirmed, Drill: true}
+	missing := document.Coverage{Partial: true, Missing: []string{"n3"}}
 	for name, test := range map[string]struct {
-		conflicts []api.Conflict
-		coverage  api.Coverage
+		conflicts []document.Conflict
+		coverage  document.Coverage
 		want      int
 	}{
 		"none":                   {},
-		"one":                    {[]api.Conflict{resolved, confirmed}, api.Coverage{}, exitFound},
-		"resolved, and a drill":  {[]api.Conflict{resolved, drill}, api.Coverage{}, 0},
-		"none, a node is silent": {[]api.Conflict{resolved, drill}, missing, exitPartial},
-		"one, a node is silent":  {[]api.Conflict{confirmed}, missing, exitFound},
+		"one":                    {[]document.Conflict{resolved, confirmed}, document.Coverage{}, exitFound},
+		"resolved, and a drill":  {[]document.Conflict{resolved, drill}, document.Coverage{}, 0},
+		"none, a node is silent": {[]document.Conflict{resolved, drill}, missing, exitPartial},
+		"one, a node is silent":  {[]document.Conflict{confirmed}, missing, exitFound},
 	} {
-		if got := conflictList.exit(api.Conflicts{Conflicts: test.conflicts, Coverage: test.coverage}); got != test.want {
+		if got := conflictList.exit(document.Conflicts{Conflicts: test.conflicts, Coverage: test.coverage}); got != test.want {
 			t.Errorf("%s: exit code %d, want %d", name, got, test.want)
+		}
+	}
+}
+
+// What is completed is what elements have: one without an address, or without a pod, has nothing for that flag.
+func TestCompleted(t *testing.T) {
+	pod := func(name string) *document.Pod { return &document.Pod{Namespace: "shop", Name: name} }
+	holders := append(
+		findingList.holders(document.Audit{
+			Findings: []document.Finding{{CNINetwork: "pods", IP: netip.MustParseAddr("10.1.2.5"), Holder: document.Holder{Pod: pod("web-0")}, ReservedPod: pod("web-1")}},
+			Checked:  []string{"other"},
+		}),
+		conflictList.holders(document.Conflicts{Conflicts: []document.Conflict{{Network: "default", IP: netip.MustParseAddr("fd00::1")}}})...,
+	)
+	for flag, want := range map[string][]string{
+		"ip": {"10.1.2.5", "fd00::1"}, "network": {"default", "other", "pods"}, "namespace": {"shop"}, "pod": {"shop/web-0", "shop/web-1"},
+	} {
+		var got []string
+		for _, b := range holders {
+			if value := selectors[flag](b); value != "" {
+				got = append(got, value)
+			}
+		}
+		slices.Sort(got)
+		if got = slices.Compact(got); !slices.Equal(got, want) {
+			t.Errorf("--%s: %q, want %q", flag, got, want)
 		}
 	}
 }

@@ -3,12 +3,12 @@ package query
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/cmd/internal/cli"
+	"github.com/dupip/dupip/document"
 )
 
 func newStatus(p *Program) *cobra.Command {
-	var q api.Query
+	var q document.Query
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show how the agent is doing and what it cannot see",
@@ -21,20 +21,20 @@ func newStatus(p *Program) *cobra.Command {
 				return err
 			}
 			if p.Cluster && q.Node == "" {
-				document, err := client.Nodes(cmd.Context(), q)
+				doc, err := client.Nodes(cmd.Context(), q)
 				if err != nil {
 					return err
 				}
-				return cli.Show(p.Printer(cmd), p.Output, document, func(printer *cli.Printer, document api.Nodes) {
-					conflicts, err := client.Conflicts(cmd.Context(), api.Query{Cluster: true})
-					printer.Summary(document, conflicts, err)
+				return cli.Show(p.Printer(cmd), p.Output, doc, func(printer *cli.Printer, doc document.Nodes) {
+					conflicts, err := client.Conflicts(cmd.Context(), document.Query{Cluster: true})
+					printer.Summary(doc, conflicts, err)
 				})
 			}
-			document, err := client.Status(cmd.Context(), q)
+			doc, err := client.Status(cmd.Context(), q)
 			if err != nil {
 				return err
 			}
-			return cli.Show(p.Printer(cmd), p.Output, document, (*cli.Printer).Status)
+			return cli.Show(p.Printer(cmd), p.Output, doc, (*cli.Printer).Status)
 		},
 	}
 	usage := "ask the agent of this node"

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/document"
 )
 
 func newVersion(p *Program) *cobra.Command {
@@ -17,11 +17,11 @@ func newVersion(p *Program) *cobra.Command {
   dupip version -o json`),
 		Args: NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			document := api.Version{Version: p.Version, Go: runtime.Version(), Arch: runtime.GOARCH}
-			if done, err := p.Output.Encode(cmd.OutOrStdout(), document, false); done {
+			doc := document.Version{Version: p.Version, Go: runtime.Version(), Arch: runtime.GOARCH}
+			if done, err := p.Output.Encode(cmd.OutOrStdout(), doc, false); done {
 				return err
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s (%s, %s/%s)\n", p.Name, document.Version, document.Go, runtime.GOOS, document.Arch)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s (%s, %s/%s)\n", p.Name, doc.Version, doc.Go, runtime.GOOS, doc.Arch)
 			return err
 		},
 	}

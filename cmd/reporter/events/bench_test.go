@@ -8,6 +8,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 // BenchmarkMinute is a minute of the replica that writes, among 5,000 nodes which each send a summary every two minutes; 1% of them
@@ -27,16 +28,16 @@ func BenchmarkMinute(b *testing.B) {
 			summarize := func(n int) {
 				s := cluster.Summary{Version: "0.2.0", Interfaces: map[string]int{"attached": 110}, Findings: map[string]int{}}
 				if n%100 == 0 {
-					s.Findings[cluster.Unreserved+" address"] = 3
+					s.Findings[document.Unreserved+" address"] = 3
 				}
-				p.Report(cluster.Report{Node: node(n), Summary: &s}, now)
+				p.Summary(node(n), s)
 			}
 			w := world{now: now}
 			for n := range conflicts {
 				c := w.conflict(n, detector.Confirmed)
 				for i, at := range []int{n, nodes - 1 - n} {
-					c.Holders[i].Holder.ID.Node = node(at)
-					p.Report(cluster.Report{Node: node(at), Conflict: &c}, now)
+					c.Holders[i].Node, c.Holders[i].BootID = cluster.NodeName(node(at)), cluster.BootID(node(at))
+					p.Conflict(node(at), c, now)
 				}
 			}
 			written, sent := 0, 0

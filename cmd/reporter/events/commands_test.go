@@ -14,7 +14,7 @@ func TestCommands(t *testing.T) {
 	const program = "kubectl dupip --dupip-namespace net"
 	w := newWorld(t)
 	w.p.Program = program
-	w.p.Report(cluster.Report{Node: "red/boot", Summary: &cluster.Summary{Findings: map[string]int{"unreserved address": 1}}}, w.now)
+	w.p.Summary("red/boot", cluster.Summary{Findings: map[string]int{"unreserved address": 1}})
 	for n := range maxOpen + 1 {
 		w.report(w.p, "red", w.conflict(n, detector.Confirmed))
 	}

@@ -6,10 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/agent/report/merge"
-	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/merge"
 )
 
 // nodesEvery is how often the notices of nodes are found again, at most.
@@ -33,28 +32,28 @@ func (p *Planner) findNodes(now time.Time) {
 	for node := range p.state.unreserved {
 		want(node, ReasonUnreserved, "", "Pods of this node have addresses that IPAM has not reserved and may give out again. What to do: "+p.Program+" audit --node "+cluster.NodeName(node))
 	}
-	var open []detector.Conflict
+	var open []document.Conflict
 	for key := range p.state.conflicts {
 		open = append(open, p.state.merged(key)...)
 	}
-	slices.SortFunc(open, func(a, b detector.Conflict) int { // for the examples
-		return cmp.Or(a.Key.IP.Compare(b.Key.IP), cmp.Compare(a.Key.Network, b.Key.Network))
+	slices.SortFunc(open, func(a, b document.Conflict) int { // for the examples
+		return cmp.Or(a.IP.Compare(b.IP), cmp.Compare(a.Network, b.Network))
 	})
 	for _, pair := range merge.Pairs(open) {
-		if pair.Addresses <= api.FewShared {
+		if pair.Addresses <= document.FewShared {
 			continue
 		}
 		for i, node := range []string{pair.A, pair.B} { // pair.Nodes may have a boot id, for people
 			other := pair.Nodes[1-i]
 			want(node, ReasonRange, other, fmt.Sprintf("Pods of this node and of node %s have the same addresses, more than %d, for example %s: probably both nodes give out the same range. What to do: %s conflicts",
-				other, api.FewShared, pair.Examples[0].IP, p.Program))
+				other, document.FewShared, pair.Examples[0].IP, p.Program))
 		}
 	}
 	if p.crowded() {
 		nodes := make(map[string]bool)
 		for _, c := range open {
 			for _, b := range c.Holders {
-				nodes[b.Holder.ID.Node] = true
+				nodes[b.NodeID()] = true
 			}
 		}
 		for node := range nodes {

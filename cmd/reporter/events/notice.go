@@ -10,7 +10,7 @@ import (
 	"github.com/dupip/dupip/cmd/reporter/kube"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
-	"github.com/dupip/dupip/gossip/wire"
+	"github.com/dupip/dupip/document"
 	"github.com/dupip/dupip/internal/schedule"
 )
 
@@ -67,18 +67,18 @@ func eventName(parts ...string) string {
 }
 
 // podNotice is the notice of one pod in a conflict, with a command of the program; nil if the holder has no pod with a name.
-func podNotice(c detector.Conflict, of int, program string) *notice {
-	h := c.Holders[of].Holder
-	if h.Pod.Name == "" || h.Pod.Namespace == "" || len(c.Holders) < 2 {
+func podNotice(c document.Conflict, of int, program string) *notice {
+	h := c.Holders[of]
+	if h.Pod == nil || len(c.Holders) < 2 {
 		return nil
 	}
 	_, occurrence, _ := strings.Cut(c.ID, "-")
 	n := &notice{
-		reason: ReasonDuplicate, key: c.Key, holder: h.ID, began: c.ConfirmedAt, regarding: podReference(h.Pod),
-		name: eventName(c.Key.Network, c.Key.IP.String(), h.Pod.Namespace, h.Pod.Name, cmp.Or(h.Sandbox.ID, h.Pod.UID), ReasonDuplicate, occurrence),
+		reason: ReasonDuplicate, key: c.Key(), holder: h.ID(), began: c.ConfirmedAt, regarding: podReference(h.Pod),
+		name: eventName(c.Network, c.IP.String(), h.Pod.Namespace, h.Pod.Name, cmp.Or(h.Pod.Sandbox, h.Pod.UID), ReasonDuplicate, occurrence),
 	}
 	for _, b := range c.Holders {
-		if b.Holder.Pod.Name == "" && b.Holder.NetnsName != "host" {
+		if b.Pod == nil && b.Netns != "host" {
 			n.named = schedule.Later(n.named, b.FirstSeen.Add(nameTime))
 		}
 	}
@@ -86,39 +86,38 @@ func podNotice(c detector.Conflict, of int, program string) *notice {
 		n.named = schedule.Earlier(n.named, c.ConfirmedAt.Add(nameTime))
 	}
 	// The oldest other one.
-	other := c.Holders[0].Holder
+	other := c.Holders[0]
 	if of == 0 {
-		other = c.Holders[1].Holder
+		other = c.Holders[1]
 	}
 	n.related = reference(other)
-	n.note = fmt.Sprintf("%s also has this pod's address %s%s", described(other), c.Key.IP, inNetwork(c.Key))
+	n.note = fmt.Sprintf("%s also has this pod's address %s%s", described(other), c.IP, inNetwork(c.Network))
 	if more := len(c.Holders) - 2; more > 0 {
 		n.note += fmt.Sprintf(", and %d more", more)
 	}
-	n.note += fmt.Sprintf("; packets to it may reach the other one. What to do: %s explain %s", program, c.Key.IP)
+	n.note += fmt.Sprintf("; packets to it may reach the other one. What to do: %s explain %s", program, c.IP)
 	return n
 }
 
-func inNetwork(k detector.Key) string {
-	if k.Network == "default" {
+func inNetwork(network string) string {
+	if network == "default" {
 		return ""
 	}
-	return " in network " + k.Network
+	return " in network " + network
 }
 
-func described(h detector.Holder) string {
-	node := cluster.NodeName(h.ID.Node)
+func described(b document.Binding) string {
 	switch {
-	case h.Pod.Name != "":
-		return fmt.Sprintf("pod %s/%s on node %s", h.Pod.Namespace, h.Pod.Name, node)
-	case h.NetnsName == "host":
-		return "node " + node + " itself"
+	case b.Pod != nil:
+		return fmt.Sprintf("pod %s on node %s", b.Pod, b.Node)
+	case b.Netns == "host":
+		return "node " + b.Node + " itself"
 	default:
-		return fmt.Sprintf("%s on node %s", cmp.Or(h.NetnsName, h.InterfaceName, "another holder"), node)
+		return fmt.Sprintf("%s on node %s", cmp.Or(b.Netns, b.Interface, "another holder"), b.Node)
 	}
 }
 
-func podReference(p detector.Pod) kube.Reference {
+func podReference(p *document.Pod) kube.Reference {
 	return kube.Reference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
@@ -128,10 +127,10 @@ func nodeReference(node string) kube.Reference {
 }
 
 // reference is the pod of a holder, or else its node.
-func reference(h detector.Holder) *kube.Reference {
-	r := nodeReference(h.ID.Node)
-	if h.Pod.Name != "" {
-		r = podReference(h.Pod)
+func reference(b document.Binding) *kube.Reference {
+	r := nodeReference(b.Node)
+	if b.Pod != nil {
+		r = podReference(b.Pod)
 	}
 	return &r
 }
@@ -146,7 +145,7 @@ func (n *notice) event(instance string, end bool, now time.Time) kube.Event {
 	if end {
 		e.Metadata.Name, e.EventTime.Time = n.resolved(), n.ended
 		e.Type, e.Reason, e.Action = "Normal", ReasonResolved, "Resolved"
-		e.Note = limit(fmt.Sprintf("The conflict over the address %s%s has ended for this pod, after %s", n.key.IP, inNetwork(n.key), n.ended.Sub(n.began).Round(time.Second)))
+		e.Note = limit(fmt.Sprintf("The conflict over the address %s%s has ended for this pod, after %s", n.key.IP, inNetwork(n.key.Network), n.ended.Sub(n.began).Round(time.Second)))
 	}
 	if e.EventTime.IsZero() || e.EventTime.After(now) {
 		e.EventTime.Time = now
@@ -155,4 +154,4 @@ func (n *notice) event(instance string, end bool, now time.Time) kube.Event {
 }
 
 // limit keeps a note below 1024 bytes, which the API server refuses.
-func limit(note string) string { return wire.Clean(note, 1000) }
+func limit(note string) string { return document.Text(note, 1000) }

@@ -32,7 +32,7 @@ func (w *world) listed(namespace string, series *kube.Series) (all []kube.Listed
 // reportBoth reports a conflict of two pods and unreserved addresses of a node: Events in the namespace shop, and in default.
 func (w *world) reportBoth() {
 	w.report(w.p, "red", w.conflict(1, detector.Confirmed))
-	w.p.Report(cluster.Report{Node: "red/boot", Summary: &cluster.Summary{Findings: map[string]int{"unreserved address": 1}}}, w.now)
+	w.p.Summary("red/boot", cluster.Summary{Findings: map[string]int{"unreserved address": 1}})
 }
 
 // TestForgedElsewhere: an Event counts in the namespace of what it is about only. Anybody can compute its name, and the API
@@ -142,7 +142,7 @@ func TestOneThatFails(t *testing.T) {
 		for n := range many {
 			c := w.conflict(n, detector.Confirmed)
 			for i := range c.Holders {
-				c.Holders[i].Holder.Pod.Namespace = "tenant"
+				c.Holders[i].Pod.Namespace = "tenant"
 			}
 			w.report(w.p, "red", c)
 		}
@@ -175,7 +175,7 @@ func TestManyRefused(t *testing.T) {
 		for n := range 1000 {
 			c := w.conflict(n, detector.Confirmed)
 			for i := range c.Holders {
-				c.Holders[i].Holder.Pod.Namespace = "tenant"
+				c.Holders[i].Pod.Namespace = "tenant"
 			}
 			w.report(w.p, "red", c)
 		}

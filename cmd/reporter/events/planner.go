@@ -7,10 +7,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dupip/dupip/agent/report/merge"
 	"github.com/dupip/dupip/cmd/reporter/kube"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/merge"
 	"github.com/dupip/dupip/internal/schedule"
 )
 
@@ -73,25 +74,24 @@ func New(instance, program string, renew time.Duration, rules merge.Rules) *Plan
 	}
 }
 
-// Report takes what an agent reports.
-func (p *Planner) Report(r cluster.Report, now time.Time) {
+// Conflict takes a conflict as an agent reports it. node is its NodeID.
+func (p *Planner) Conflict(node string, c document.Conflict, now time.Time) {
 	p.changed = true
-	if c := r.Conflict; c == nil {
-		if n := r.Summary.Findings[cluster.Unreserved+" address"]; n == 0 || len(p.state.unreserved) >= maxNodes {
-			delete(p.state.unreserved, r.Node)
-		} else {
-			p.state.unreserved[r.Node] = true
-		}
+	crowded := p.crowded()
+	if !p.state.conflict(node, c) {
+		p.skipped++
+		return
+	}
+	p.update(c.Key(), crowded, now)
+}
+
+// Summary takes what an agent says of its node. node is its NodeID.
+func (p *Planner) Summary(node string, s cluster.Summary) {
+	p.changed = true
+	if n := s.Findings[document.Unreserved+" address"]; n == 0 || len(p.state.unreserved) >= maxNodes {
+		delete(p.state.unreserved, node)
 	} else {
-		conflict, crowded := *c, p.crowded()
-		if conflict.IsDrill() { // perhaps since its last report
-			conflict.State = detector.Resolved
-		}
-		if !p.state.conflict(r.Node, conflict) {
-			p.skipped++
-			return
-		}
-		p.update(c.Key, crowded, now)
+		p.state.unreserved[node] = true
 	}
 }
 

@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dupip/dupip/agent/report/merge"
 	"github.com/dupip/dupip/cmd/reporter/kube"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/merge"
 )
 
 // oneNetwork is a configuration without other networks than those of pods.
@@ -38,24 +39,26 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func holder(node, pod string, netns uint64) detector.Binding {
-	return detector.Binding{Holder: detector.Holder{
-		ID:  detector.HolderID{Node: node + "/boot", Netns: netns},
-		Pod: detector.Pod{Namespace: "shop", Name: pod, UID: "uid-" + pod}, Sandbox: detector.Sandbox{ID: "box-" + pod},
-	}}
+// holder is a pod of the namespace shop, or one whose name is not known yet.
+func holder(node, pod string, netns uint64) document.Binding {
+	b := document.Binding{Holder: document.Holder{Node: node, BootID: "boot", NetnsCookie: netns}}
+	if pod != "" {
+		b.Pod = &document.Pod{Namespace: "shop", Name: pod, UID: "uid-" + pod, Sandbox: "box-" + pod}
+	}
+	return b
 }
 
 // conflict is one between two pods on nodes red and blue.
-func (w *world) conflict(n int, state detector.State) detector.Conflict {
-	key := detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)})}
-	return detector.Conflict{
-		ID: fmt.Sprintf("%x-1", n), Key: key, State: state, SuspectedAt: w.now, ConfirmedAt: w.now,
-		Holders: []detector.Binding{holder("red", fmt.Sprint("a", n), uint64(2*n+1)), holder("blue", fmt.Sprint("b", n), uint64(2*n+2))},
+func (w *world) conflict(n int, state detector.State) document.Conflict {
+	return document.Conflict{
+		ID: fmt.Sprintf("%x-1", n), Network: "default", IP: netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}),
+		State: state, SuspectedAt: w.now, ConfirmedAt: w.now,
+		Holders: []document.Binding{holder("red", fmt.Sprint("a", n), uint64(2*n+1)), holder("blue", fmt.Sprint("b", n), uint64(2*n+2))},
 	}
 }
 
-func (w *world) report(p *Planner, node string, c detector.Conflict) {
-	p.Report(cluster.Report{Node: node + "/boot", Conflict: &c}, w.now)
+func (w *world) report(p *Planner, node string, c document.Conflict) {
+	p.Conflict(node+"/boot", c, w.now)
 }
 
 // run lets time pass, while the API server answers.
@@ -173,77 +176,10 @@ func TestOneConflict(t *testing.T) {
 	w.expect("again", "DuplicateIP a1, DuplicateIP b1")
 }
 
-// unnamed is a conflict whose second holder is new and has no name.
-func (w *world) unnamed(n int) detector.Conflict {
-	c := w.conflict(n, detector.Confirmed)
-	b := &c.Holders[1]
-	b.FirstSeen = w.now
-	b.Holder.Pod, b.Holder.Sandbox, b.Holder.NetnsName = detector.Pod{}, detector.Sandbox{}, "cni-1"
-	return c
-}
-
-// A container runtime lists a pod when CNI has finished, perhaps after its address was in conflict: the Events wait for its name, because
-// they cannot be changed.
-func TestLateName(t *testing.T) {
-	w := newWorld(t)
-	c := w.conflict(1, detector.Confirmed)
-	w.report(w.p, "red", w.unnamed(1))
-	w.run(nameTime - time.Second)
-	w.expect("without a name", "")
-	w.report(w.p, "red", c)
-	w.run(time.Second)
-	w.expect("with its name", "DuplicateIP a1, DuplicateIP b1")
-	for _, e := range w.api {
-		if !strings.Contains(e.Note, "pod shop/") {
-			t.Errorf("%+v", e)
-		}
-	}
-	late := w.conflict(2, detector.Confirmed)
-	w.report(w.p, "red", w.unnamed(2))
-	w.run(nameTime + time.Second)
-	w.expect("nobody has named it", "DuplicateIP a2")
-	w.report(w.p, "red", late)
-	w.run(time.Second)
-	w.expect("it has a name", "DuplicateIP b2")
-}
-
-// They wait for no name that does not come.
-func TestNoNameIsWaitedFor(t *testing.T) {
-	w := newWorld(t)
-	host, old := w.unnamed(1), w.unnamed(2)
-	host.Holders[1].Holder.NetnsName = "host"
-	w.report(w.p, "red", host)
-	w.run(time.Second)
-	w.expect("the node itself", "DuplicateIP a1")
-	old.Holders[1].FirstSeen = w.now.Add(-nameTime)
-	w.report(w.p, "red", old)
-	w.run(time.Second)
-	w.expect("one that is old", "DuplicateIP a2")
-	third := w.conflict(3, detector.Confirmed)
-	third.Holders = append(third.Holders, detector.Binding{})
-	for n := range uint64(3) {
-		third.Holders[2] = holder("blue", "", 100+n)
-		third.Holders[2].FirstSeen = w.now
-		w.report(w.p, "red", third)
-		w.run(nameTime / 2)
-	}
-	w.expect("one new one after the other", "DuplicateIP a3, DuplicateIP b3")
-	third.State = detector.Resolved
-	w.report(w.p, "red", third)
-	w.run(time.Second)
-	w.expect("its end", "DuplicateIPResolved a3, DuplicateIPResolved b3")
-	w.report(w.p, "red", w.unnamed(4))
-	w.run(time.Second)
-	w.expect("a new one", "")
-	w.report(w.p, "red", w.conflict(4, detector.Resolved))
-	w.run(time.Second)
-	w.expect("it has gone", "DuplicateIP a4, DuplicateIPResolved a4")
-}
-
 func TestDrill(t *testing.T) {
 	w := newWorld(t)
 	c := w.conflict(1, detector.Confirmed)
-	c.Key.IP = netip.MustParseAddr("192.0.2.9")
+	c.IP, c.Drill = netip.MustParseAddr("192.0.2.9"), true
 	w.report(w.p, "red", c)
 	w.run(time.Minute)
 	w.expect("a drill", "")
@@ -323,7 +259,7 @@ func TestMany(t *testing.T) {
 func TestNodes(t *testing.T) {
 	w := newWorld(t)
 	summary := func(n int) {
-		w.p.Report(cluster.Report{Node: "red/boot", Summary: &cluster.Summary{Findings: map[string]int{"unreserved address": n}}}, w.now)
+		w.p.Summary("red/boot", cluster.Summary{Findings: map[string]int{"unreserved address": n}})
 		w.run(5 * time.Second)
 	}
 	summary(0)
@@ -361,7 +297,7 @@ func TestNamesakesWithOneRange(t *testing.T) {
 	w := newWorld(t)
 	for n := range 5 {
 		c := w.conflict(n, detector.Confirmed)
-		c.Holders[1].Holder.ID.Node = "red/later-boot"
+		c.Holders[1].Node, c.Holders[1].BootID = "red", "later-boot"
 		w.report(w.p, "red", c)
 	}
 	w.run(5 * time.Second)
@@ -413,7 +349,7 @@ func TestAway(t *testing.T) {
 func TestFailover(t *testing.T) {
 	w := newWorld(t)
 	second := New("r2", "kubectl dupip", DefaultRenew, oneNetwork)
-	both := func(c detector.Conflict) {
+	both := func(c document.Conflict) {
 		w.report(w.p, "red", c)
 		w.report(second, "red", c)
 	}

@@ -5,14 +5,12 @@
 package events
 
 import (
-	"cmp"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/dupip/dupip/agent/report/merge"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/merge"
 )
 
 const (
@@ -25,45 +23,45 @@ const (
 // state is what the agents have reported: open conflicts, and which nodes have addresses that nobody has reserved.
 type state struct {
 	rules      merge.Rules
-	conflicts  map[detector.Key]map[string]detector.Conflict // by NodeID
+	conflicts  map[detector.Key]map[string]document.Conflict // by NodeID
 	unreserved map[string]bool                               // by NodeID
 	away       map[string]time.Time                          // of nodes with reports, by NodeID: since when
 }
 
 func newState(rules merge.Rules) state {
-	return state{rules, make(map[detector.Key]map[string]detector.Conflict), make(map[string]bool), make(map[string]time.Time)}
+	return state{rules, make(map[detector.Key]map[string]document.Conflict), make(map[string]bool), make(map[string]time.Time)}
 }
 
 // conflict takes a conflict as one node reports it, and reports whether there was room for it.
-func (s *state) conflict(node string, c detector.Conflict) bool {
-	if c.State != detector.Confirmed {
-		if delete(s.conflicts[c.Key], node); len(s.conflicts[c.Key]) == 0 {
-			delete(s.conflicts, c.Key)
-		}
+func (s *state) conflict(node string, c document.Conflict) bool {
+	key := c.Key()
+	if c.State != detector.Confirmed || c.Drill { // perhaps since its last report
+		s.end(node, key)
 		return true
 	}
-	if s.conflicts[c.Key] == nil {
+	if s.conflicts[key] == nil {
 		if len(s.conflicts) >= maxKeys {
 			return false
 		}
-		s.conflicts[c.Key] = make(map[string]detector.Conflict)
+		s.conflicts[key] = make(map[string]document.Conflict)
 	}
-	s.conflicts[c.Key][node] = c
+	s.conflicts[key][node] = c
 	return true
 }
 
-// merged are the open conflicts of an address: what several nodes report of the same holders is one.
-func (s *state) merged(key detector.Key) []detector.Conflict {
-	var answers []cluster.Answer
-	for node, c := range s.conflicts[key] {
-		answers = append(answers, cluster.Answer{
-			Member:   cluster.Member{Name: cluster.NodeName(node), Boot: cluster.BootID(node)},
-			Document: cluster.Document{Conflicts: []detector.Conflict{c}},
-		})
+// end forgets what a node has reported of an address.
+func (s *state) end(node string, key detector.Key) {
+	if delete(s.conflicts[key], node); len(s.conflicts[key]) == 0 {
+		delete(s.conflicts, key)
 	}
-	slices.SortFunc(answers, func(a, b cluster.Answer) int {
-		return cmp.Or(strings.Compare(a.Member.Name, b.Member.Name), strings.Compare(a.Member.Boot, b.Member.Boot))
-	})
+}
+
+// merged are the open conflicts of an address: what several nodes report of the same holders is one.
+func (s *state) merged(key detector.Key) []document.Conflict {
+	var answers []document.Answer
+	for node, c := range s.conflicts[key] {
+		answers = append(answers, document.Answer{Node: cluster.NodeName(node), BootID: cluster.BootID(node), Conflicts: []document.Conflict{c}})
+	}
 	list, _ := merge.Conflicts(answers, s.rules)
 	return list
 }
@@ -95,7 +93,7 @@ func (s *state) gone(alive map[string]bool, now time.Time) (keys []detector.Key)
 		for key, reports := range s.conflicts {
 			if _, there := reports[node]; there {
 				keys = append(keys, key)
-				s.conflict(node, detector.Conflict{Key: key, State: detector.Resolved})
+				s.end(node, key)
 			}
 		}
 	}

@@ -122,7 +122,7 @@ has bits set after the prefix; for the address alone write {{ first $parts }}/{{
 {{- $value := .value -}}
 {{- $choices := dict
       "DUPIP_ATTACH" (list "^(auto|tcx|tc|xdp)$" "auto, tcx, tc or xdp")
-      "DUPIP_EVIDENCE" (list "^(on|off)$" "on or off")
+      "DUPIP_CAPTURE" (list "^(on|off)$" "on or off")
       "DUPIP_CONFIGURED_EVIDENCE" (list "^(on|off)$" "on or off")
       "DUPIP_LOG_LEVEL" (list "^(?i)(debug|info|warn|error)$" "debug, info, warn or error")
       "DUPIP_LOG_FORMAT" (list "^(?i)(text|json)$" "text or json")

@@ -198,7 +198,7 @@ func (p *play) ask(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	var document struct {
+	var doc struct {
 		Findings []struct {
 			Kind, Store, Sandbox, ReservedFor string
 			IP                                netip.Addr
@@ -206,14 +206,14 @@ func (p *play) ask(ctx context.Context) {
 		}
 	}
 	if err == nil {
-		err = json.Unmarshal([]byte(out), &document)
+		err = json.Unmarshal([]byte(out), &doc)
 	}
 	if err != nil {
 		p.Errorf("seed %d: %v", p.seed, err)
 		return
 	}
 	var findings []finding
-	for _, f := range document.Findings {
+	for _, f := range doc.Findings {
 		findings = append(findings, finding{key{f.Kind, f.Store, f.IP, f.Sandbox, f.ReservedFor}, f.Since})
 	}
 	p.judge.see(p.truth())

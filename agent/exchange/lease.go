@@ -1,0 +1,81 @@
+package exchange
+
+import (
+	"time"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+func (p *Exchange) clusterWide(network string) bool { return !p.Alone && p.spansCluster(network) }
+
+// Configure sets which networks span the cluster, at the start and after each reload. The results of
+// spansCluster must not change until the next call.
+func (p *Exchange) Configure(spansCluster func(network string) bool, now time.Time) {
+	before := p.spansCluster
+	p.spansCluster = spansCluster
+	if before == nil || p.Alone {
+		return
+	}
+	for _, b := range p.Detector.Bindings(nil) {
+		was, is, own := before(b.Key.Network), spansCluster(b.Key.Network), b.Holder.ID.Node == p.Node
+		switch {
+		case was == is:
+		case !own && !is:
+			p.Apply(p.Detector.Withdraw(b.Key, b.Holder.ID, "network "+b.Key.Network+" does not span the cluster any more", now), now)
+		case own && is:
+			if c := p.find(b.Key, b.Holder.ID); c != nil {
+				p.add(cluster.Lease{Key: b.Key, Binding: *c})
+			}
+		case own:
+			p.add(Withdraw{Key: b.Key, Holder: b.Holder.ID})
+		}
+	}
+}
+
+// Publish leases the bindings of this node that have changed since the last call, and withdraws those
+// that have ended. Call it after each event.
+func (p *Exchange) Publish() {
+	if ended := p.Detector.TakeEnded(); len(ended) > 0 {
+		p.add(Ended(ended))
+	}
+	for _, change := range p.Detector.TakeChanges() {
+		b := change.Binding
+		switch {
+		case p.Alone:
+		case change.Ended:
+			// The network may have spanned the cluster when the binding was leased.
+			p.add(Withdraw{b.Key, b.Holder.ID, change.OtherNodes})
+		case p.clusterWide(b.Key.Network):
+			p.add(cluster.Lease{Key: b.Key, Binding: bindingOf(b, change.Occurrences)})
+		}
+	}
+}
+
+// localBindings returns this node's own holders of an address that count.
+func (p *Exchange) localBindings(key detector.Key) []cluster.Binding {
+	var own []cluster.Binding
+	holders, occurrences := p.Detector.LocalHolders(key)
+	for _, b := range holders {
+		own = append(own, bindingOf(b, occurrences))
+	}
+	return own
+}
+
+// find returns one of this node's own holders of an address, nil if it does not count.
+func (p *Exchange) find(key detector.Key, id detector.HolderID) *cluster.Binding {
+	for _, c := range p.localBindings(key) {
+		if c.Holder.ID == id {
+			return &c
+		}
+	}
+	return nil
+}
+
+// bindingOf converts a binding for other nodes.
+func bindingOf(b detector.Binding, occurrences int) cluster.Binding {
+	return cluster.Binding{
+		Holder: b.Holder, Evidence: b.Evidence, FirstSeen: b.FirstSeen, LastSeen: b.LastSeen, Occurrences: occurrences,
+		FoundAtStart: b.FoundAtStart,
+	}
+}

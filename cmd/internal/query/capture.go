@@ -1,0 +1,259 @@
+package query
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/cmd/internal/cli"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
+)
+
+// collected is what the agents have about an address, for an archive.
+type collected struct {
+	at          time.Time
+	of          *document.Conflict // nil is the last one of each network
+	ip          netip.Addr
+	captures    document.Captures
+	explanation document.Explanation
+	nodes       document.Nodes
+}
+
+func newCapture(p *Program) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "capture IP|ID",
+		Short: "Write what is known of a conflict into one file, with packets of all holders",
+		Long: `Write what is known of an address, or of the conflict with an id, into one archive (tar.gz): packets that its holders sent from the suspicion on, ` +
+			`as pcapng for Wireshark and tshark; its history, probes and answers, routes, books and advice; the nodes and their versions. ` +
+			`Packets of ARP and NDP are whole; of all others it has the headers only.`,
+		Example: p.examples(`  dupip capture 10.0.0.1
+  dupip capture 5f3a9b21-1 -o /tmp/capture.tar.gz
+  dupip capture 10.0.0.1 -o - | ssh jump tar -tz`),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("capture needs one IP address, or the id of a conflict: " + cmd.CommandPath() + " 10.0.0.1")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := os.Lstat(file); file != "" && file != "-" && err == nil {
+				return fmt.Errorf("%s is there already: name another file with -o", file)
+			}
+			client, err := p.Client(cmd)
+			if err != nil {
+				return err
+			}
+			c, err := p.collect(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			name := fmt.Sprintf("dupip-%s-%s", strings.ReplaceAll(c.ip.String(), ":", "-"), c.at.Format("20060102T150405Z"))
+			file = cmp.Or(file, name+".tar.gz")
+			archive, err := p.archive(name, c)
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			if file == "-" {
+				_, err = out.Write(archive)
+				out = cmd.ErrOrStderr()
+			} else {
+				err = writeNew(file, archive)
+			}
+			if err == nil {
+				c.print(p.printer(out), file)
+			}
+			return err
+		},
+		ValidArgsFunction: completeAddress(p),
+	}
+	// Not --output: the variable of that is a format.
+	cmd.Flags().StringVarP(&file, "file", "o", "", "the `file` to write, which must not be there yet; - is standard output (default: dupip-IP-TIME.tar.gz)")
+	CompletePaths(cmd, "file")
+	if p.Flags != nil {
+		p.Flags(cmd)
+	}
+	return cmd
+}
+
+// conflictID is the id of a conflict as package detector makes it.
+var conflictID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9]{1,10}$`)
+
+// collect asks the agents about an address, or a conflict.
+func (p *Program) collect(ctx context.Context, client *api.Client, about string) (*collected, error) {
+	c := &collected{at: time.Now().UTC()}
+	if id := about; conflictID.MatchString(id) {
+		doc, err := client.Conflicts(ctx, document.Query{All: true, Cluster: true})
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(doc.Conflicts, func(c document.Conflict) bool { return c.ID == id })
+		if i < 0 {
+			return nil, fmt.Errorf("no conflict has the id %s: \"dupip conflicts --all -o json\" has those that are known", id)
+		}
+		c.of = &doc.Conflicts[i]
+		about = c.of.IP.String()
+	}
+	ip, err := netip.ParseAddr(about)
+	if err != nil {
+		return nil, fmt.Errorf("%q: neither an IP address nor the id of a conflict", about)
+	}
+	c.ip = ip.Unmap()
+	q := document.Query{IP: c.ip, Cluster: true}
+	if c.captures, err = client.Captures(ctx, q); err == nil {
+		if c.explanation, err = client.Explain(ctx, q); err == nil {
+			c.nodes, err = client.Nodes(ctx, document.Query{})
+		}
+	}
+	if err == nil && len(c.explanation.Stories)+len(c.captures.Captures) == 0 {
+		err = fmt.Errorf("nothing is known of %s: \"dupip explain %[1]s\" says where it was looked for", c.ip)
+	}
+	document.Sanitize(&c.captures)
+	c.captures.Captures = capturesOf(c.captures.Captures, c.of)
+	return c, err
+}
+
+// capturesOf returns the captures of a conflict or, if that is nil, of the last conflict of each network. Nodes number conflicts for
+// themselves, so what overlaps in time is one conflict.
+func capturesOf(all []document.Capture, conflict *document.Conflict) (part []document.Capture) {
+	begin, end := make(map[string]time.Time), time.Time{} // by network
+	if conflict != nil {
+		begin[conflict.Network], end = conflict.SuspectedAt, conflict.ResolvedAt
+	} else {
+		for _, v := range all {
+			if b, ok := begin[v.Network]; !ok || v.Since.After(b) {
+				begin[v.Network] = v.Since
+			}
+		}
+	}
+	overlaps := func(v document.Capture) bool {
+		b, ok := begin[v.Network]
+		return ok && (v.Until.IsZero() || !v.Until.Before(b)) && (end.IsZero() || !v.Since.After(end))
+	}
+	for again := conflict == nil; again; { // a holder that left early may have been there before the last one came
+		again = false
+		for _, v := range all {
+			if overlaps(v) && v.Since.Before(begin[v.Network]) {
+				begin[v.Network], again = v.Since, true
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(v document.Capture) bool { return !overlaps(v) })
+}
+
+// names are those of the holders of the captures, always with the node.
+func (c *collected) names() []string {
+	var of []document.Binding
+	for _, v := range c.captures.Captures {
+		of = append(of, document.Binding{Holder: v.Holder})
+	}
+	return namesWithNodes(of)
+}
+
+func namesWithNodes(holders []document.Binding) []string {
+	names := cli.Labels(document.Conflict{Holders: holders})
+	if nodes, several := cli.NodesOf(holders); !several {
+		for n := range names {
+			names[n] += " on " + nodes[n]
+		}
+	}
+	return names
+}
+
+// print says what is in the file, and what is not.
+func (c *collected) print(p *cli.Printer, file string) {
+	var of []string
+	frames := 0
+	for n, name := range c.names() {
+		v := c.captures.Captures[n]
+		frames += len(v.Frames)
+		of = append(of, fmt.Sprintf("%d of %s", len(v.Frames), name))
+	}
+	text := "no frames"
+	if len(of) > 0 {
+		text = fmt.Sprintf("%s (%s)", cli.Plural(frames, "frame", "frames"), strings.Join(of, ", "))
+	}
+	nodes := make(map[string]bool) // one that has booted again is there twice
+	for _, n := range c.nodes.Nodes {
+		if n.Role == "" {
+			nodes[n.Name] = true
+		}
+	}
+	lines := []string{fmt.Sprintf("%s: %s, the history of %s, its routes and books, the versions of %s.",
+		detector.Printable(file), text, c.ip, cli.Plural(len(nodes), "node", "nodes"))}
+	for _, line := range append(lines, c.missing()...) {
+		if p.Width > 0 { // in a terminal
+			line = p.Wrap(line)
+		}
+		fmt.Fprintln(p.Out, line)
+	}
+}
+
+// missing says what is not there, and why.
+func (c *collected) missing() (lines []string) {
+	if n := len(c.captures.Missing); n > 0 {
+		lines = append(lines, fmt.Sprintf("Missing: %d of %d nodes did not answer: %s.", n, c.captures.Asked, cli.List(c.captures.Missing)))
+	}
+	if n := len(c.captures.Unchecked); n > 0 {
+		lines = append(lines, "Missing: "+cli.List(c.captures.Unchecked)+".")
+	}
+	if of := c.uncaptured(); len(of) > 0 && len(lines) == 0 {
+		lines = append(lines, fmt.Sprintf("Missing: frames of %s: none were captured. Its agent has logged why, or it has started since.", cli.List(of)))
+	} else if len(c.captures.Captures) == 0 && len(lines) == 0 {
+		lines = append(lines, "Missing: frames. Agents keep none from before they started, nor of a suspicion that has faded.")
+	}
+	lost := 0
+	for _, v := range c.captures.Captures {
+		lost += v.Lost
+	}
+	if lost > 0 {
+		lines = append(lines, fmt.Sprintf("Missing: %s that came too fast.", cli.Plural(lost, "frame", "frames")))
+	}
+	if n := c.captures.Omitted; n > 0 {
+		lines = append(lines, fmt.Sprintf("Missing: the frames of %s, which did not fit into the answers.", cli.Plural(n, "holder", "holders")))
+	}
+	return lines
+}
+
+// uncaptured are the names of the holders in the conflict of which there is no capture.
+func (c *collected) uncaptured() (names []string) {
+	for _, story := range c.explanation.Stories {
+		if story.Conflict == nil || story.Conflict.State == detector.Suspected || c.of != nil && c.of.ID != story.Conflict.ID {
+			continue
+		}
+		for n, name := range namesWithNodes(story.Conflict.Holders) {
+			h := story.Conflict.Holders[n]
+			if !slices.ContainsFunc(c.captures.Captures, func(v document.Capture) bool {
+				return v.Network == story.Network && v.Node == h.Node && v.BootID == h.BootID && v.Netns == h.Netns
+			}) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// writeNew writes a new file that only its owner reads, or none.
+func writeNew(name string, data []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("%w; name another file with -o, or - for standard output", err)
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err != nil {
+		_ = os.Remove(name)
+	}
+	return err
+}

@@ -1,0 +1,336 @@
+package document
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+// Answer is what the agent of a node says to another one: what it knows of a [Query]. What was not asked for is absent.
+type Answer struct {
+	// Node and BootID are who answers, and Self: that is who asks. They do not travel.
+	Node   string `json:"-"`
+	BootID string `json:"-"`
+	Self   bool   `json:"-"`
+
+	At        time.Time  `json:"at"` // on the clock of its node
+	Bindings  []Binding  `json:"bindings,omitzero"`
+	Conflicts []Conflict `json:"conflicts,omitzero"` // each with the route of this node, at most
+	Stories   []Story    `json:"stories,omitzero"`
+	Findings  []Finding  `json:"findings,omitzero"`
+	Captures  []Capture  `json:"captures,omitzero"`
+	Status    *Status    `json:"status,omitzero"`
+	// Unchecked says which findings the node did not look for, or which packets it did not capture, and why. Checked are the networks of
+	// CNI's configuration whose books it has compared with what the findings were asked for.
+	Unchecked []string `json:"unchecked,omitzero" text:"sentence"`
+	Checked   []string `json:"checked,omitzero"`
+	Books     []Book   `json:"books,omitzero"` // about the address of its stories
+	// Absences are of nodes with holders of its conflicts.
+	Absences []Absence `json:"absences,omitzero"`
+	Omitted  int       `json:"omitted,omitzero"` // elements that did not fit
+}
+
+// Elements is how many elements the answer has.
+func (a *Answer) Elements() int {
+	return len(a.Bindings) + len(a.Conflicts) + len(a.Stories) + len(a.Findings) + len(a.Captures) + len(a.Books)
+}
+
+// Absence is when a node and the one that says so had lost each other for the last time.
+type Absence struct {
+	Node   string    `json:"node"`
+	BootID string    `json:"boot,omitzero"`
+	From   time.Time `json:"from"`
+	Until  time.Time `json:"until"`
+}
+
+// NodeID identifies the node that answers, as [cluster.NodeID].
+func (a *Answer) NodeID() string { return cluster.NodeID(a.Node, a.BootID) }
+
+// The bounds of an answer from another node, which may be hostile: of its JSON in bytes, depth, elements of all lists, fields of all
+// objects and the longest string, and of its parts.
+const (
+	maxUnpacked = 12 << 20
+	maxDepth    = 12
+	maxElements = 1 << 16
+	maxFields   = 1 << 19
+	maxString   = 8 << 10
+
+	maxStories  = 16
+	maxNotes    = 64
+	maxAbsences = 256
+	maxCaptures = 64
+	maxFrames   = 64
+	maxFrame    = 512
+	maxTexts    = 8
+	maxOmitted  = 1_000_000
+)
+
+// Encode returns the answer in JSON, packed by gzip, in at most limit bytes. What does not fit is counted as omitted.
+func (a Answer) Encode(limit int) ([]byte, error) {
+	shortened := false
+	for {
+		text, packed, err := pack(a)
+		if err != nil {
+			return nil, err
+		}
+		need, ok := excess(text)
+		need = max(need, float64(len(packed))/float64(limit))
+		switch {
+		case !ok && shortened:
+			return nil, errors.New("an answer is too deep")
+		case !ok: // the configuration of CNI may have a text of any length; all of a is the caller's
+			var short Answer
+			if err := json.Unmarshal(text, &short); err != nil {
+				return nil, fmt.Errorf("encoding an answer: %w", err)
+			}
+			shorten(&short, maxSentence)
+			a, shortened = short, true
+			continue
+		case need <= 1:
+			return packed, nil
+		case a.Elements() == 0 && a.Status == nil:
+			return nil, fmt.Errorf("an answer without its elements needs %d bytes", len(packed))
+		case a.Elements() == 0:
+			a.Status = nil
+			a.Omitted++
+			continue
+		}
+		a.Omitted += fit(&a.Bindings, need) + fit(&a.Conflicts, need) + fit(&a.Stories, need) +
+			fit(&a.Findings, need) + fit(&a.Captures, need) + fit(&a.Books, need)
+	}
+}
+
+// fit leaves so many elements of a list that it needs that many times less room, and returns the number of the others.
+func fit[E any](list *[]E, times float64) (omitted int) {
+	kept := int(float64(len(*list)) / times * 0.98)
+	omitted, *list = len(*list)-kept, (*list)[:kept]
+	return omitted
+}
+
+// packers are for pack: each has more than a megabyte.
+var packers = sync.Pool{New: func() any {
+	w, err := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed)
+	if err != nil {
+		panic(err) // there is no such level
+	}
+	return w
+}}
+
+// pack returns a document in JSON, as it is and packed by gzip.
+func pack(doc any) (text, packed []byte, err error) {
+	if text, err = json.Marshal(doc); err != nil {
+		return nil, nil, fmt.Errorf("encoding an answer: %w", err)
+	}
+	var b bytes.Buffer
+	w := packers.Get().(*gzip.Writer)
+	defer packers.Put(w)
+	w.Reset(&b)
+	if _, err = w.Write(text); err == nil {
+		err = w.Close()
+	}
+	return text, b.Bytes(), err
+}
+
+// unpack is the reverse of pack for what another node sent: doc gets what is within the bounds, with clean texts, and with times as if
+// made had been now. It returns the size of the JSON in bytes.
+func unpack(packed []byte, doc any, made func() time.Time, now time.Time) (size int, err error) {
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return 0, err
+	}
+	text, err := io.ReadAll(io.LimitReader(r, maxUnpacked+1))
+	if err != nil {
+		return 0, err
+	}
+	if times, ok := excess(text); times > 1 || !ok {
+		return 0, errors.New("it is too long or too deep, or has too long strings or lists")
+	}
+	if err = json.Unmarshal(text, doc); err != nil {
+		return 0, errors.New(Text(err.Error(), maxSentence)) // it quotes the text
+	}
+	Clean(doc, now.Sub(made()), now)
+	return len(text), nil
+}
+
+// excess returns how many times more a JSON text, which may be none, has than it may have: of bytes, elements of all lists, or fields of
+// all objects. ok says that nothing is deeper than maxDepth, and no string longer than maxString.
+func excess(text []byte) (times float64, ok bool) {
+	var lists [maxDepth + 1]bool // whether the value at this depth is a list
+	elements, fields, depth := 0, 0, 0
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; c {
+		case '"':
+			begin := i
+			for i++; i < len(text) && text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+			if i-begin > maxString {
+				return 0, false
+			}
+		case '[', '{', ',':
+			if c != ',' {
+				if depth++; depth > maxDepth {
+					return 0, false
+				}
+				lists[depth] = c == '['
+			}
+			if lists[depth] {
+				elements++
+			} else {
+				fields++
+			}
+		case ']', '}':
+			depth = max(depth-1, 0)
+		}
+	}
+	return max(float64(len(text))/maxUnpacked, float64(elements)/maxElements, float64(fields)/maxFields), true
+}
+
+// DecodeAnswer is the reverse of [Answer.Encode] at the node that asked: the answer is that of the agent of a node, and was made now.
+// What is invalid in it, or not for that node to say, is counted as omitted. size is that of its JSON in bytes.
+func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, size int, err error) {
+	if size, err = unpack(packed, &a, func() time.Time { return a.At }, now); err != nil {
+		return Answer{}, 0, fmt.Errorf("reading the answer of node %s: %w", node, err)
+	}
+	a.Node, a.BootID, a.At = node, boot, now
+	a.Omitted = min(max(a.Omitted, 0), maxOmitted)
+	own := a.NodeID()
+	a.Omitted += keep(&a.Bindings, func(b *Binding) bool { return b.check() == nil && b.NodeID() == own }) +
+		keep(&a.Conflicts, func(c *Conflict) bool { return c.saidBy(node, boot) }) +
+		keep(&a.Stories, func(s *Story) bool { return s.saidBy(node, boot) }) + cut(&a.Stories, maxStories) +
+		keep(&a.Findings, func(f *Finding) bool {
+			f.Node, f.BootID = node, boot
+			return validIP(f.IP)
+		}) +
+		keep(&a.Captures, func(c *Capture) bool { return c.saidBy(node, boot) }) + cut(&a.Captures, maxCaptures)
+	keep(&a.Books, func(b *Book) bool {
+		b.Node, b.BootID = node, boot
+		b.Unreserved = max(b.Unreserved, 0)
+		return true
+	})
+	keep(&a.Absences, func(b *Absence) bool { return b.Node != "" && !b.From.IsZero() && b.From.Before(b.Until) })
+	cut(&a.Absences, maxAbsences)
+	cut(&a.Unchecked, maxTexts)
+	cut(&a.Checked, maxTexts)
+	if a.Status != nil {
+		a.Status.Node, a.Status.BootID = node, boot
+	}
+	return a, size, nil
+}
+
+// keep removes what is invalid from a list, and returns its number.
+func keep[E any](list *[]E, valid func(*E) bool) (removed int) {
+	all := len(*list)
+	kept := (*list)[:0]
+	for i := range *list {
+		if e := &(*list)[i]; valid(e) {
+			kept = append(kept, *e)
+		}
+	}
+	clear((*list)[len(kept):])
+	*list = kept
+	return all - len(kept)
+}
+
+// cut leaves at most n elements in a list, and returns the number of the others.
+func cut[E any](list *[]E, n int) (omitted int) {
+	n = min(n, len(*list))
+	omitted, *list = len(*list)-n, (*list)[:n]
+	return omitted
+}
+
+// saidBy reports whether a node may say so of a conflict, without what it may not: advice, and the routes of others.
+func (c *Conflict) saidBy(node, boot string) bool {
+	made, err := c.Detector()
+	if err != nil {
+		return false
+	}
+	c.Advice, c.Drill = nil, made.IsDrill()
+	keep(&c.Routes, func(r *Route) bool {
+		r.Node, r.BootID = node, boot
+		return r.To == ToHolder && r.Holder != nil && *r.Holder >= 0 && *r.Holder < len(c.Holders) || r.To != ToHolder && r.Holder == nil
+	})
+	cut(&c.Routes, 1)
+	return true
+}
+
+func (s *Story) saidBy(node, boot string) bool {
+	s.Nodes, s.Verdicts = nil, nil
+	s.Notes = s.Notes[max(len(s.Notes)-maxNotes, 0):]
+	for i := range s.Notes {
+		s.Notes[i].Node, s.Notes[i].BootID = node, boot
+	}
+	return ValidAddress(s.Network, s.IP) && len(s.Bindings) <= MaxHolders && checkHolders(s.Network, s.IP, s.Bindings) == nil &&
+		(s.Conflict == nil || s.Conflict.Network == s.Network && s.Conflict.IP == s.IP && s.Conflict.saidBy(node, boot))
+}
+
+func (c *Capture) saidBy(node, boot string) bool {
+	c.Node, c.BootID = node, boot
+	c.Lost = max(c.Lost, 0)
+	cut(&c.Frames, maxFrames)
+	for i := range c.Frames {
+		f := &c.Frames[i]
+		f.Data = f.Data[:min(len(f.Data), maxFrame)]
+		f.Length = min(max(f.Length, len(f.Data)), 1<<20)
+	}
+	return ValidAddress(c.Network, c.IP)
+}
+
+// report is a conflict as its node tells a reporter.
+type report struct {
+	At       time.Time `json:"at"`
+	Conflict Conflict  `json:"conflict"`
+}
+
+// EncodeReport returns a conflict as its node tells a reporter, in JSON packed by gzip, in at most limit bytes. From one that is too
+// long it leaves out holders, the last ones, and the ends of texts. at is now.
+func EncodeReport(c detector.Conflict, at time.Time, limit int) ([]byte, error) {
+	r := report{at.Round(0), NewConflict(c)}
+	_, packed, err := pack(r)
+	fits := func() bool { return err != nil || len(packed) <= limit }
+	if all := r.Conflict.Holders; !fits() && len(all) > 2 {
+		with := func(n int) bool {
+			r.Conflict.Holders = all[:n]
+			_, packed, err = pack(r)
+			return fits()
+		}
+		with(2 + sort.Search(len(all)-3, func(more int) bool { return !with(3 + more) }))
+	}
+	for longest := MaxName / 2; !fits(); longest /= 2 {
+		if longest < 8 {
+			return nil, fmt.Errorf("a report of a conflict needs %d bytes", len(packed))
+		}
+		shorten(&r.Conflict, longest)
+		_, packed, err = pack(r)
+	}
+	return packed, err
+}
+
+// DecodeReport is the reverse of [EncodeReport]: what a node says, and said at that time on the clock of this one.
+func DecodeReport(packed []byte, node string, at time.Time) (Conflict, error) {
+	var r report
+	_, err := unpack(packed, &r, func() time.Time { return r.At }, at)
+	if err == nil && !r.Conflict.saidBy(cluster.NodeName(node), cluster.BootID(node)) {
+		err = errors.New("it is not valid")
+	}
+	if err != nil {
+		return Conflict{}, fmt.Errorf("reading the report of node %s: %w", node, err)
+	}
+	return r.Conflict, nil
+}
+
+func validIP(ip netip.Addr) bool {
+	return ip.IsValid() && !ip.IsUnspecified() && !ip.Is4In6() && ip.Zone() == ""
+}

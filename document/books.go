@@ -1,0 +1,99 @@
+package document
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Book is what an IPAM of a node says of an address.
+type Book struct {
+	Node       string `json:"node"`
+	BootID     string `json:"boot,omitzero"`
+	Kind       string `json:"kind"`                // "host-local"
+	CNINetwork string `json:"cniNetwork,omitzero"` // in CNI's configuration
+	Covers     bool   `json:"covers"`              // it gives out addresses of a range with this one, Range
+	Range      string `json:"range,omitzero"`      // "first-last"
+	// Reservation says who has it reserved, absent for nobody.
+	Reservation *Reservation `json:"reservation,omitzero"`
+	// Unreserved counts the addresses that pods of the node were given and that the book has not reserved for them any more.
+	Unreserved int    `json:"unreserved,omitzero"`
+	Error      string `json:"error,omitzero" text:"sentence"` // why the book cannot be read
+}
+
+// Audit is the response to GET /v1/audit: where the books and the wire say different things.
+type Audit struct {
+	Node     string    `json:"node"`
+	BootID   string    `json:"boot,omitzero"` // the node's boot id
+	At       time.Time `json:"at,omitzero"`   // when this node's books were read
+	Findings []Finding `json:"findings"`
+	// Verdict is "findings" (there are some), "agree" (books and wire, and all that was asked for was compared), "partly checked"
+	// (there is no finding in what was compared, which is not all) or "not checked" (nothing that was asked for was compared).
+	// Checked are the networks of CNI's configuration whose books were compared with it.
+	Verdict string   `json:"verdict"`
+	Checked []string `json:"checked,omitzero"`
+	// Books are those of this node. Unchecked says what was not looked for, and why; Error why CNI's configuration cannot be
+	// read, or not all of it.
+	Books     []BookStatus `json:"books,omitzero"`
+	Unchecked []string     `json:"unchecked,omitzero" text:"sentence"`
+	Error     string       `json:"error,omitzero" text:"sentence"`
+	Coverage
+}
+
+// The verdicts of an [Audit].
+const (
+	AuditFindings = "findings"
+	AuditAgrees   = "agree"
+	AuditPartly   = "partly checked"
+	AuditNothing  = "not checked"
+)
+
+// The kinds of findings.
+const (
+	// Unreserved: a pod has the address, but nobody has it reserved. It may be given out again.
+	Unreserved = "unreserved"
+	// Mismatched: a pod has the address, but it is reserved for another pod that runs.
+	Mismatched = "mismatched"
+	// Unheld: the address is reserved for a sandbox that does not exist any more. The range has one address less.
+	Unheld = "unheld"
+)
+
+// FindingKinds are all kinds of findings, the most urgent first. Agents of other versions may know more.
+var FindingKinds = []string{Mismatched, Unreserved, Unheld}
+
+// Finding is an address of which a book of a node and the wire say different things. Its Holder is the pod that has the address; if
+// Kind is [Unheld] there mostly is none, and only the node is known.
+type Finding struct {
+	// Kind is "unreserved" (a pod has the address, nobody has it reserved: it may be given out again), "mismatched" (it is
+	// reserved for another pod that runs) or "unheld" (it is reserved for a sandbox that does not exist any more).
+	Kind       string     `json:"kind"`
+	IP         netip.Addr `json:"ip"`
+	CNINetwork string     `json:"cniNetwork"` // in CNI's configuration
+	Book       string     `json:"book"`       // its kind: "host-local"
+	Store      string     `json:"store"`      // its path on the node
+	Since      time.Time  `json:"since"`
+	Holder
+	Sandbox string `json:"sandbox,omitzero"` // the whole id
+	// ReservedFor is the id of the sandbox that has the reservation; ReservedPod is its pod, if that runs.
+	ReservedFor string `json:"reservedFor,omitzero"`
+	ReservedPod *Pod   `json:"reservedPod,omitzero"`
+}
+
+// Reservation is an address that is reserved for a sandbox.
+type Reservation struct {
+	Sandbox string    `json:"sandbox"`      // the first 13 characters of its id
+	Pod     *Pod      `json:"pod,omitzero"` // absent if the sandbox is none of the pods behind observed interfaces
+	Since   time.Time `json:"since,omitzero"`
+}
+
+// BookStatus describes what an IPAM says of one network of CNI's configuration.
+type BookStatus struct {
+	Kind       string `json:"kind"` // of the IPAM: "host-local"
+	CNINetwork string `json:"cniNetwork"`
+	Store      string `json:"store"` // its path on the node
+	// Ranges are those that addresses are given out from, as "first-last"; none if they are not known.
+	Ranges   []string `json:"ranges,omitzero"`
+	Reserved int      `json:"reserved"`
+	// LeftPercent is how much of the ranges is not reserved, absent if they are not known.
+	LeftPercent *float64 `json:"leftPercent,omitzero"`
+	Error       string   `json:"error,omitzero" text:"sentence"` // why the store cannot be read
+}

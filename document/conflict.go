@@ -1,0 +1,85 @@
+package document
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+// Conflict is one address that has, or had, several live holders. Holders that are gone are not in Holders,
+// so a suspected or resolved conflict may have fewer than two.
+type Conflict struct {
+	ID          string         `json:"id" text:"id"`
+	Network     string         `json:"network" text:"id"`
+	IP          netip.Addr     `json:"ip"`
+	State       detector.State `json:"state"`
+	Scope       detector.Scope `json:"scope"`
+	SecondSeen  time.Time      `json:"secondSeen,omitzero"`
+	SuspectedAt time.Time      `json:"suspectedAt,omitzero"`
+	ConfirmedAt time.Time      `json:"confirmedAt,omitzero"`
+	ResolvedAt  time.Time      `json:"resolvedAt,omitzero"`
+	Holders     []Binding      `json:"holders"`
+	// Drill: the address is of 192.0.2.0/24 (TEST-NET-1) in network default, no network plugin gave it to a holder, and no
+	// node has it. Pods have it on purpose, to see that conflicts are found, and nothing is to be done.
+	Drill bool `json:"drill,omitzero"`
+	// Pending is why a suspected conflict is not confirmed yet, a clause for people.
+	Pending string `json:"pending,omitzero" text:"sentence"`
+	// Routes and Advice are present for the first 64 confirmed conflicts that are no drills, in /v1/conflicts and
+	// /v1/explain.
+	Routes []Route `json:"routes,omitzero"`
+	Advice *Advice `json:"advice,omitzero"`
+}
+
+// Route is where the kernel of a node sends its own packets to the address of a conflict.
+type Route struct {
+	Node   string `json:"node"`
+	BootID string `json:"boot,omitzero"` // the node's boot id
+	// To is the kind of the destination:
+	//   - "holder": the holder with the index Holder
+	//   - "node": another node, ToNode
+	//   - "away": a host that is no node of the cluster
+	//   - "device": a device that leads to no known holder
+	//   - "self": the node itself
+	//   - "nowhere": there is no route
+	//   - "unknown": a bridge that has no neighbour entry for the address
+	To       string     `json:"to"`
+	Holder   *int       `json:"holder,omitzero"` // index in Conflict.Holders
+	ToNode   string     `json:"toNode,omitzero"`
+	ToBootID string     `json:"toBoot,omitzero"`
+	Device   string     `json:"device,omitzero"`  // outgoing
+	Gateway  netip.Addr `json:"gateway,omitzero"` // next hop, if any
+}
+
+// NodeID and ToNodeID identify the node whose route it is and the other one, as [cluster.NodeID].
+func (r Route) NodeID() string   { return cluster.NodeID(r.Node, r.BootID) }
+func (r Route) ToNodeID() string { return cluster.NodeID(r.ToNode, r.ToBootID) }
+
+// The kinds of the destination of a [Route].
+const (
+	ToHolder  = "holder"
+	ToNode    = "node"
+	ToAway    = "away"
+	ToDevice  = "device"
+	ToSelf    = "self"
+	ToNowhere = "nowhere"
+	ToUnknown = "unknown"
+)
+
+// Conflicts is the response to GET /v1/conflicts.
+type Conflicts struct {
+	Node      string     `json:"node"`
+	Conflicts []Conflict `json:"conflicts"`
+	Pairs     []Pair     `json:"pairs,omitzero"`
+	Coverage
+}
+
+// ConflictEvent is one line of GET /v1/conflicts?watch=1. Type is suspected, confirmed, changed,
+// resolved or faded. A watch begins with the open conflicts; Type is then their state.
+type ConflictEvent struct {
+	Type     string    `json:"type"`
+	At       time.Time `json:"at"`
+	Reason   string    `json:"reason,omitzero"`
+	Conflict Conflict  `json:"conflict"`
+}

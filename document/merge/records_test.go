@@ -1,0 +1,298 @@
+package merge
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/advice"
+)
+
+// permuted calls f with all orders of the answers.
+func permuted(answers []document.Answer, f func([]document.Answer)) {
+	var permute func(n int)
+	permute = func(n int) {
+		if n == len(answers) {
+			f(answers)
+			return
+		}
+		for i := n; i < len(answers); i++ {
+			answers[n], answers[i] = answers[i], answers[n]
+			permute(n + 1)
+			answers[n], answers[i] = answers[i], answers[n]
+		}
+	}
+	permute(0)
+}
+
+// What a conflict that ended for one node is to one that goes on for another.
+func TestEndedOnOneSide(t *testing.T) {
+	const suspected, confirmed, resolved = detector.Suspected, detector.Confirmed, detector.Resolved
+	a1, a2, b1, b2, c1 := on("n1", 1, 10), on("n1", 2, 11), on("n2", 3, 12), on("n2", 4, 50), on("n3", 5, 60)
+	gone := b1
+	gone.Gone = true
+	for _, test := range []struct {
+		name    string
+		answers []document.Answer
+		want    []string
+	}{
+		{
+			"the holder of one node died, those of the other are live",
+			[]document.Answer{from("n1", conflict("x-1", confirmed, 20, 0, a1, a2)), from("n2", conflict("x-1", resolved, 20, 30, a1, b1, a2)), from("n3")},
+			[]string{"x-1 confirmed same-node 20 n1:1 n1:2"},
+		},
+		{
+			"and it has a successor",
+			[]document.Answer{
+				from("n1", conflict("x-1", confirmed, 20, 0, a1, a2, b2)),
+				from("n2", conflict("x-2", confirmed, 51, 0, a1, a2, b2), conflict("x-1", resolved, 20, 30, a1, b1, a2)),
+			},
+			[]string{"x-1 confirmed cross-node 20 n1:1 n1:2 n2:4"},
+		},
+		{
+			"and they number them differently",
+			[]document.Answer{
+				from("n1", conflict("x-7", confirmed, 20, 0, a1, a2, b2)),
+				from("n2", conflict("x-2", confirmed, 51, 0, a1, a2, b2), conflict("x-1", resolved, 19, 30, a1, b1, a2)),
+			},
+			[]string{"x-1 confirmed cross-node 19 n1:1 n1:2 n2:4"},
+		},
+		{
+			"it began before the other's",
+			[]document.Answer{
+				from("n1", conflict("x-1", confirmed, 20, 0, a1, a2)),
+				from("n2", conflict("x-1", resolved, 2, 30, a1, b1, a2, b2)),
+			},
+			[]string{"x-1 confirmed same-node 2 n1:1 n1:2"},
+		},
+		{
+			"two successors, of which only one node has seen both",
+			[]document.Answer{
+				from("n1", conflict("x-1", resolved, 20, 30, a1, b1), conflict("x-2", confirmed, 31, 0, a2, b1)),
+				from("n2", conflict("x-1", confirmed, 20, 0, b1, a2)),
+			},
+			[]string{"x-1 confirmed cross-node 20 n1:2 n2:3"},
+		},
+		{
+			"it ended on all, and began again on one",
+			[]document.Answer{
+				from("n1", conflict("x-1", resolved, 20, 30, a1, b1), conflict("x-2", suspected, 50, 0, a1, a2)),
+				from("n2", conflict("x-1", resolved, 20, 31, a1, b1)),
+			},
+			[]string{"x-2 suspected same-node 50 n1:1 n1:2", "x-1 resolved cross-node 20-31 n1:1 n2:3"},
+		},
+		{
+			"it ended on all, and began again at once",
+			[]document.Answer{
+				from("n1", conflict("x-1", resolved, 20, 30, a1, b1), conflict("x-2", confirmed, 30, 0, a1, b1)),
+				from("n2", conflict("x-4", resolved, 20, 32, a1, b1), conflict("x-5", confirmed, 33, 0, a1, b1)),
+			},
+			[]string{"x-2 confirmed cross-node 30 n1:1 n2:3", "x-1 resolved cross-node 20-32 n1:1 n2:3"},
+		},
+		{
+			"two that ended, the second at once after the first, numbered differently",
+			[]document.Answer{
+				from("n1", conflict("x-1", resolved, 10, 21, a1, b1), conflict("x-2", resolved, 22, 40, a1, b1)),
+				from("n2", conflict("x-4", resolved, 9, 19, a1, b1), conflict("x-5", resolved, 20, 41, a1, b1)),
+			},
+			[]string{"x-5 resolved cross-node 20-41 n1:1 n2:3", "x-4 resolved cross-node 9-21 n1:1 n2:3"},
+		},
+		{
+			"two that ended, one after the other",
+			[]document.Answer{
+				from("n1", conflict("x-1", resolved, 1, 5, a1, b1), conflict("x-2", resolved, 20, 25, a1, c1)),
+				from("n2", conflict("x-1", resolved, 2, 6, a1, b1)),
+				from("n3", conflict("x-1", resolved, 21, 25, a1, c1)),
+			},
+			[]string{"x-2 resolved cross-node 20-25 n1:1 n3:5", "x-1 resolved cross-node 1-6 n1:1 n2:3"},
+		},
+		{
+			"a chain that an answer joins late",
+			[]document.Answer{
+				from("n1", conflict("x-1", confirmed, 20, 0, a1, a2)), from("n3", conflict("x-3", confirmed, 21, 0, c1, b2)),
+				from("n2", conflict("x-2", confirmed, 22, 0, a1, b2)),
+			},
+			[]string{"x-1 confirmed cross-node 20 n1:1 n1:2 n2:4 n3:5"},
+		},
+		{
+			"its own node has not answered, and one of two says that it does not answer",
+			[]document.Answer{from("n1", conflict("x-1", confirmed, 20, 0, a1, gone)), from("n3", conflict("x-1", confirmed, 20, 0, c1, b1))},
+			[]string{"x-1 confirmed cross-node 20 n1:1 n2:3? n3:5"},
+		},
+		{
+			"its own node says that it answers",
+			[]document.Answer{from("n1", conflict("x-1", confirmed, 20, 0, a1, gone)), from("n2", conflict("x-1", confirmed, 20, 0, a1, b1))},
+			[]string{"x-1 confirmed cross-node 20 n1:1 n2:3"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			permuted(test.answers, func(answers []document.Answer) {
+				got, _ := Conflicts(answers, rules)
+				if diff := cmp.Diff(test.want, summary(got)); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+				for _, c := range got {
+					if (c.State == suspected) != c.ConfirmedAt.IsZero() {
+						t.Errorf("%s was confirmed at %v", c.State, c.ConfirmedAt)
+					}
+				}
+			})
+		})
+	}
+}
+
+// history is what some nodes remember of one address: pods come and go, each node's record begins when it has one of two live
+// holders, and it ends when it has none or they are fewer than two. A node may be late, and may not know of a death.
+func history(random *rand.Rand) []document.Answer {
+	const nodes, ends = 4, 40
+	type life struct {
+		document.Binding
+		from, to int
+	}
+	var pods []life
+	for n := range 2 + random.IntN(5) {
+		from := 1 + random.IntN(ends)
+		b := on(fmt.Sprint("n", random.IntN(nodes)), uint64(n+1), from)
+		b.Interface = fmt.Sprint("veth", n)
+		pods = append(pods, life{b, from, from + 1 + random.IntN(ends)})
+	}
+	var answers []document.Answer
+	for n := range nodes {
+		name := fmt.Sprint("n", n)
+		late := random.IntN(3)
+		var records []document.Conflict
+		var current *document.Conflict
+		for now := 1; now <= ends; now++ {
+			var live []document.Binding
+			local := false
+			for _, p := range pods {
+				if p.from+late <= now && now < p.to+late {
+					p.Unreachable, p.Gone = random.IntN(20) == 0, random.IntN(20) == 0
+					live = append(live, p.Binding)
+					local = local || p.Node == name
+				}
+			}
+			switch holds := local && len(live) > 1; {
+			case holds && current == nil:
+				records = append(records, conflict(fmt.Sprintf("x-%d", len(records)+1+n%2), detector.Suspected, now, 0, live...))
+				current = &records[len(records)-1]
+			case holds:
+				current.State, current.Holders = detector.Confirmed, live
+				current.ConfirmedAt = at(now)
+				to := random.IntN(len(live))
+				current.Routes = []document.Route{{Node: name, BootID: "b", To: document.ToHolder, Holder: &to, Device: live[to].Interface}}
+			case current != nil:
+				current.State, current.ResolvedAt = detector.Resolved, at(now)
+				current = nil
+			}
+		}
+		answer := from(name, records...)
+		answer.Self = n == 0
+		if random.IntN(5) > 0 {
+			answers = append(answers, answer)
+		}
+	}
+	return answers
+}
+
+// Laws of the merged view, over generated histories: the live holders are those that the open records have as live; no command is
+// for a holder that is not live; no live holder is in two open conflicts; the order of the answers does not matter, for the stories
+// neither. What a holder's own node says goes before what others say. A route leads to the holder that its node meant.
+func TestLawsOfMerging(t *testing.T) {
+	for seed := range uint64(400) {
+		answers := history(rand.New(rand.NewPCG(34, seed)))
+		said, denied := make(map[detector.HolderID]bool), make(map[detector.HolderID]bool) // of live holders
+		for _, own := range []bool{false, true} {
+			for _, a := range answers {
+				for _, c := range a.Conflicts {
+					for _, b := range c.Holders {
+						id := b.ID()
+						if c.State == detector.Resolved || (id.Node == a.NodeID()) != own {
+							continue
+						}
+						if said[id] = true; own || b.Gone {
+							denied[id] = b.Gone
+						}
+					}
+				}
+			}
+		}
+		want := make(map[detector.HolderID]bool)
+		for id := range said {
+			if !denied[id] {
+				want[id] = true
+			}
+		}
+		var first []document.Conflict
+		var firstStories []document.Story
+		permuted(slices.Clone(answers), func(answers []document.Answer) {
+			got, _ := Conflicts(answers, rules)
+			stories := Stories(storiesOf(answers), rules)
+			if first == nil {
+				first, firstStories = got, stories
+			}
+			if !reflect.DeepEqual(first, got) || !reflect.DeepEqual(firstStories, stories) {
+				t.Fatalf("seed %d: the order of the answers matters (-first +now):\n%s%s",
+					seed, cmp.Diff(first, got, compareAll), cmp.Diff(firstStories, stories, compareAll))
+			}
+		})
+		live := make(map[detector.HolderID]bool)
+		for _, c := range first {
+			for _, b := range c.Holders {
+				if c.State == detector.Resolved || b.Gone {
+					continue
+				}
+				if live[b.ID()] {
+					t.Errorf("seed %d: %v is in two open conflicts", seed, b.ID())
+				}
+				live[b.ID()] = true
+			}
+			for n, r := range c.Routes {
+				if r.Holder == nil || c.Holders[*r.Holder].Interface != r.Device || slices.ContainsFunc(c.Routes[:n], func(o document.Route) bool { return o.Node == r.Node }) {
+					t.Errorf("seed %d: routes %+v to %v", seed, c.Routes, c.Holders)
+				}
+			}
+			if c.State != detector.Confirmed {
+				continue
+			}
+			if a := advice.Of(c, nil, nil); a != nil {
+				for _, r := range a.Remove {
+					if id := c.Holders[r.Holder].ID(); r.Command != "" && !want[id] {
+						t.Errorf("seed %d: %q is for %v, which is not live", seed, r.Command, id)
+					}
+				}
+			}
+		}
+		if diff := cmp.Diff(want, live); diff != "" {
+			t.Errorf("seed %d: live holders (-want +got):\n%s", seed, diff)
+		}
+		if t.Failed() {
+			t.Fatal(answers)
+		}
+	}
+}
+
+// storiesOf are the stories of the nodes that answered: each has its open record, else its last one.
+func storiesOf(answers []document.Answer) (list []document.Answer) {
+	for _, a := range answers {
+		if len(a.Conflicts) == 0 {
+			continue
+		}
+		last := a.Conflicts[len(a.Conflicts)-1]
+		s := document.Story{Network: last.Network, IP: last.IP, Conflict: &last, Verdict: last.State.String()}
+		for _, b := range last.Holders {
+			s.Notes = append(s.Notes, document.Note{At: last.SuspectedAt, Node: a.Node, BootID: a.BootID, Holder: &b.Holder})
+		}
+		if last.State != detector.Resolved {
+			s.Bindings = last.Holders
+		}
+		list = append(list, document.Answer{Node: a.Node, BootID: a.BootID, Self: a.Self, Stories: []document.Story{s}})
+	}
+	return list
+}

@@ -1,0 +1,63 @@
+package document
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/dupip/dupip/detector"
+)
+
+// ErrNoSuchNode is returned (wrapped) by a [Backend] if no node has the name in [Query].
+var ErrNoSuchNode = errors.New("no such node")
+
+// Query selects the content of a document. Its zero value selects what is current on this agent.
+type Query struct {
+	IP      netip.Addr   // this address only; the zero Addr is all
+	Prefix  netip.Prefix // the addresses of this prefix only; the zero Prefix is all
+	All     bool         // resolved conflicts, too
+	Cluster bool         // the other agents, too
+	Node    string       // only agents with this node name, which may be the own one
+
+	// Only what concerns these; empty is all. A conflict concerns a pod that is one of its holders. Pod is "name" or
+	// "namespace/name".
+	Namespace, Pod, Network string
+	State                   string // of conflicts or nodes
+}
+
+// States are the values of [Query].State for documents that have it. With the state of resolved conflicts, All is implied.
+var (
+	ConflictStates = []string{"confirmed", "suspected", "resolved"}
+	NodeStates     = []string{"alive", "suspect", "dead", "left"}
+)
+
+// SelectsKey reports whether q is about an address, whatever pods have it.
+func (q Query) SelectsKey(k detector.Key) bool { return q.selectsAddress(k.Network, k.IP) }
+
+// SelectsBinding reports whether q is about a binding of one of its nodes.
+func (q Query) SelectsBinding(b Binding) bool {
+	return q.selectsAddress(b.Network, b.IP) && q.SelectsPod(b.Pod)
+}
+
+// SelectsConflict reports whether q is about a conflict.
+func (q Query) SelectsConflict(c Conflict) bool {
+	return q.selectsAddress(c.Network, c.IP) && (q.State == "" || c.State.String() == q.State) &&
+		(q.SelectsPod(nil) || slices.ContainsFunc(c.Holders, func(b Binding) bool { return q.SelectsPod(b.Pod) }))
+}
+
+// SelectsFinding reports whether q is about a finding: either pod counts.
+func (q Query) SelectsFinding(f Finding) bool {
+	return q.selectsAddress(f.CNINetwork, f.IP) && (q.SelectsPod(f.Pod) || f.ReservedPod != nil && q.SelectsPod(f.ReservedPod))
+}
+
+func (q Query) selectsAddress(network string, ip netip.Addr) bool {
+	return (q.Network == "" || q.Network == network) && (!q.IP.IsValid() || ip == q.IP) && (!q.Prefix.IsValid() || q.Prefix.Contains(ip))
+}
+
+// SelectsPod reports whether q is about a pod, nil for an unknown one.
+func (q Query) SelectsPod(pod *Pod) bool {
+	if q.Namespace == "" && q.Pod == "" {
+		return true
+	}
+	return pod != nil && (q.Namespace == "" || q.Namespace == pod.Namespace) && (q.Pod == "" || q.Pod == pod.Name || q.Pod == pod.String())
+}

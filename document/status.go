@@ -1,0 +1,134 @@
+package document
+
+import (
+	"net/netip"
+	"time"
+)
+
+// InterfaceStatus is one pod interface in [Status].
+type InterfaceStatus struct {
+	Name       string   `json:"name"`
+	Kind       string   `json:"kind,omitzero"` // macvlan, ipvlan or vlan: the device has no end on the node, and is in that of the pod
+	Ifindex    int      `json:"ifindex"`       // in its netns
+	Generation uint32   `json:"generation"`
+	State      string   `json:"state"`
+	Reason     string   `json:"reason,omitzero" text:"sentence"`
+	Network    string   `json:"network,omitzero"`
+	Peer       string   `json:"peer,omitzero"`      // name of the device at the other end, in the pod
+	Primary    bool     `json:"primary,omitzero"`   // in the cluster's network: the pod's eth0, as RoleFrom says
+	RoleFrom   string   `json:"roleFrom,omitzero"`  // "cni-result", "route" or "name"
+	FirstPeer  string   `json:"firstPeer,omitzero"` // its first name, if the pod has renamed it
+	Moved      bool     `json:"moved,omitzero"`     // the pod has moved it into another netns
+	Netns      string   `json:"netns,omitzero"`
+	Pid        int      `json:"pid,omitzero"`
+	Pod        *Pod     `json:"pod,omitzero"`
+	Refused    *Refused `json:"refused,omitzero"`
+}
+
+// Refused counts packets of one interface that made no record, by reason.
+type Refused struct {
+	Data      uint64 `json:"data"`
+	Announced uint64 `json:"announced"`
+	Answers   uint64 `json:"answers"`
+	RingFull  uint64 `json:"ringFull"`
+}
+
+// Status is the response to GET /v1/status.
+type Status struct {
+	Node       string            `json:"node"`
+	BootID     string            `json:"bootID"`
+	Epoch      int64             `json:"epoch"` // see Node.Epoch
+	Version    string            `json:"version"`
+	Started    time.Time         `json:"started"`
+	AttachMode string            `json:"attach"`
+	MinOverlap string            `json:"minOverlap"`
+	Ready      bool              `json:"ready"`
+	Interfaces []InterfaceStatus `json:"interfaces"`
+	ByState    map[string]int    `json:"interfacesByState"`
+	Bindings   map[string]int    `json:"bindingsByEvidence"`
+	Conflicts  map[string]int    `json:"openConflictsByState"`
+	Drills     map[string]int    `json:"openDrillsByState"` // not in Conflicts, nor in Faded and Resolved
+	Faded      uint64            `json:"suspicionsFaded"`
+	Resolved   uint64            `json:"conflictsResolved"`
+	// Suppressed counts suspicions that were not raised although an address has several holders, by reason.
+	Suppressed      map[string]uint64 `json:"suppressed"`
+	Dropped         map[string]uint64 `json:"dropped"`
+	Pending         int               `json:"recordsPending"` // records that wait for their interface to be scanned
+	NetlinkOverruns int               `json:"netlinkOverruns"`
+	// HostAddresses are the node's own addresses that are compared with those of pods. HostAddressesOmitted counts those that are not, in
+	// all of their networks or some: there are more than 4,096, or a quarter of limits.bindings, each counted once in each network.
+	HostAddresses        []string `json:"hostAddresses"`
+	HostAddressesOmitted int      `json:"hostAddressesOmitted,omitzero"`
+	// DADFailedAddresses counts the addresses of pods whose IPv6 duplicate address detection failed, so
+	// that their kernels do not use them. DADFailed lists up to 100.
+	DADFailedAddresses int         `json:"dadFailedAddresses"`
+	DADFailed          []DADFailed `json:"dadFailed,omitzero"`
+
+	Config  ConfigStatus  `json:"config"`
+	State   StateStatus   `json:"state"`
+	Runtime RuntimeStatus `json:"runtime"`
+	// Books are those that say what IPAM has reserved on this node. BooksError is why their configuration cannot be read, or
+	// not all of it.
+	Books      []BookStatus `json:"books,omitzero"`
+	BooksError string       `json:"booksError,omitzero" text:"sentence"`
+	// Audit is the verdict of this node's audit, AuditUnchecked what was not looked for, and why, as in Audit.
+	Audit          string          `json:"audit"`
+	AuditUnchecked []string        `json:"auditUnchecked,omitzero" text:"sentence"`
+	Metrics        string          `json:"metrics,omitzero"`  // address of /metrics, empty if disabled
+	Networks       []NetworkStatus `json:"networks,omitzero"` // those in the configuration
+	Cluster        ClusterStatus   `json:"cluster"`
+}
+
+// DADFailed is an address of a pod whose IPv6 duplicate address detection failed.
+type DADFailed struct {
+	Network   string     `json:"network"`
+	IP        netip.Addr `json:"ip"`
+	Interface string     `json:"interface"`
+	Netns     string     `json:"netns"`
+	Pod       *Pod       `json:"pod,omitzero"`
+}
+
+// ConfigStatus describes the configuration file. Error is what is wrong with the file now; the previous
+// content stays active.
+type ConfigStatus struct {
+	Path     string    `json:"path,omitzero"`
+	LoadedAt time.Time `json:"loadedAt,omitzero"`
+	Error    string    `json:"error,omitzero" text:"sentence"`
+}
+
+// StateStatus describes the conflicts on disk. Error is the error of the last write.
+type StateStatus struct {
+	Dir       string    `json:"dir"`
+	WrittenAt time.Time `json:"writtenAt,omitzero"`
+	Error     string    `json:"error,omitzero" text:"sentence"`
+}
+
+// RuntimeStatus describes the container runtime, from which the agent has the names of pods.
+type RuntimeStatus struct {
+	Socket    string `json:"socket,omitzero"`
+	Name      string `json:"name,omitzero"`
+	Version   string `json:"version,omitzero"`
+	Connected bool   `json:"connected"`
+	Error     string `json:"error,omitzero" text:"sentence"`
+	Sandboxes int    `json:"sandboxes"`
+	// SandboxesOmitted counts those of them that the agent does not know, because there are too many.
+	SandboxesOmitted int `json:"sandboxesOmitted,omitzero"`
+	// CacheError is why libcni's cache, which says which interface is a pod's primary one, cannot be read.
+	CacheError string `json:"cacheError,omitzero" text:"sentence"`
+}
+
+// NetworkStatus is a network that the configuration names.
+type NetworkStatus struct {
+	Name    string `json:"name"`
+	Scope   string `json:"scope"`
+	Solicit bool   `json:"solicit"`
+}
+
+// NormalDrops explains the reasons in [Status].Dropped that are no problem.
+var NormalDrops = map[string]string{
+	"interface gone":            "the last packets of a pod",
+	"older than the TTL":        "packets that were read too late to count",
+	"no holder here":            "notices of other nodes about a holder that had left this node by then",
+	"log lines about conflicts": "a burst of conflicts has a summary in the log instead",
+	"unanswered":                "notices of other nodes about a holder there that did not answer",
+}
