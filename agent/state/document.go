@@ -2,9 +2,11 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -59,8 +61,8 @@ func decode(data []byte) (contents, error) {
 		return contents{}, fmt.Errorf("reading the document: %w", err)
 	}
 	document.Clean(&f.header, 0, time.Time{})
-	if err := f.validate(); err != nil {
-		return contents{}, err
+	if f.NodeID == "" || f.Node == "" || f.BootID == "" {
+		return contents{}, errors.New("it names no node, boot or node id")
 	}
 	if len(f.Open) > maxOpen || len(f.History) > maxHistory || len(f.Interfaces) > observe.MaxOrigins {
 		return contents{}, fmt.Errorf("it has %d and %d conflicts and %d interfaces", len(f.Open), len(f.History), len(f.Interfaces))
@@ -109,65 +111,58 @@ func restored(doc document.Conflict, open bool) (detector.Conflict, error) {
 	return c, nil
 }
 
-func (h *header) validate() error {
-	if h.NodeID == "" || h.Node == "" || h.BootID == "" {
-		return errors.New("it names no node, boot or node id")
-	}
-	return nil
+// cleanOrigin cleans an origin, which holds for one boot of the node only, and reports whether it is valid.
+func cleanOrigin(o *observe.Origin) bool {
+	document.Clean(o, 0, time.Time{})
+	return o.Ifindex > 0 && o.Role <= observe.PrimaryByRoute && o.Name != ""
 }
 
-// encode returns the document without savedAt. It omits conflicts that decode would refuse, and the
-// oldest history if the document would be too large.
-func encode(s detector.Snapshot, interfaces []observe.Origin, opts Options) ([]byte, error) {
-	names := header{Version: version, Node: opts.Node, BootID: opts.BootID, NodeID: opts.NodeID}
-	if err := names.validate(); err != nil {
-		return nil, fmt.Errorf("encoding the state: %w", err)
-	}
-	head, err := json.Marshal(names)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the state: %w", err)
-	}
-	room := maxBytes - len(head) - 128 // savedAt and the lists' names
-	open, err := encodeNewest(s.Open, maxOpen, true, &room)
-	if err != nil {
-		return nil, err
-	}
-	origins, err := encodeOrigins(interfaces, &room)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the state: %w", err)
-	}
-	history, err := encodeNewest(s.History, maxHistory, false, &room)
-	if err != nil {
-		return nil, err
-	}
+// encode returns the document without savedAt. It omits what decode would refuse, and the oldest history if the document would
+// be too large.
+func encode(s detector.Snapshot, interfaces []observe.Origin, opts Options) []byte {
+	head, _ := json.Marshal(header{version, opts.Node, opts.BootID, opts.NodeID}) // it cannot fail
+	room := maxBytes - len(head) - 128                                            // savedAt and the lists' names
+	open := encodeNewest(s.Open, maxOpen, true, &room)
+	slices.SortFunc(interfaces, func(a, b observe.Origin) int { return cmp.Compare(a.Ifindex, b.Ifindex) })
+	origins := encodeList(slices.All(interfaces), observe.MaxOrigins, &room, func(o observe.Origin) (any, bool) {
+		valid := cleanOrigin(&o)
+		return o, valid
+	})
+	history := encodeNewest(s.History, maxHistory, false, &room)
 	return slices.Concat(head[:len(head)-1], []byte(`,"open":[`), bytes.Join(open, []byte(",")),
-		[]byte(`],"history":[`), bytes.Join(history, []byte(",")), []byte(`],"interfaces":[`), bytes.Join(origins, []byte(",")), []byte("]}")), nil
+		[]byte(`],"history":[`), bytes.Join(history, []byte(",")), []byte(`],"interfaces":[`), bytes.Join(origins, []byte(",")), []byte("]}"))
 }
 
-// encodeNewest encodes as many of a list's last conflicts as fit into room, and reduces it.
-func encodeNewest(list []detector.Conflict, limit int, open bool, room *int) ([][]byte, error) {
-	var encoded [][]byte
-	for _, c := range slices.Backward(list) {
+// encodeNewest encodes the last conflicts of a list.
+func encodeNewest(list []detector.Conflict, limit int, open bool, room *int) [][]byte {
+	encoded := encodeList(slices.Backward(list), limit, room, func(c detector.Conflict) (any, bool) {
 		c.Holders = c.Holders[:min(len(c.Holders), document.MaxHolders)]
 		doc := document.NewConflict(c)
 		for i := range doc.Holders {
 			doc.Holders[i].Unreachable = false
 		}
 		document.Clean(&doc, 0, time.Time{})
-		if _, err := restored(doc, open); err != nil {
-			continue
-		}
+		_, err := restored(doc, open)
+		return doc, err == nil
+	})
+	slices.Reverse(encoded)
+	return encoded
+}
+
+// encodeList encodes the first valid elements of a list, as many as fit into room, and reduces it.
+func encodeList[T any](list iter.Seq2[int, T], limit int, room *int, element func(T) (doc any, valid bool)) (encoded [][]byte) {
+	for _, e := range list {
+		doc, valid := element(e)
 		data, err := json.Marshal(doc)
-		if err != nil {
-			return nil, fmt.Errorf("encoding conflict %s: %w", c.ID, err)
+		if !valid || err != nil { // an error would be of a time, and invalid ones are not left
+			continue
 		}
 		if *room -= len(data) + 1; *room < 0 || len(encoded) == limit {
 			break
 		}
 		encoded = append(encoded, data)
 	}
-	slices.Reverse(encoded)
-	return encoded, nil
+	return encoded
 }
 
 // addTime adds savedAt to an encoded document.

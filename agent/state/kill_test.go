@@ -37,8 +37,7 @@ func writeForever(dir string) {
 	}
 	for i := 0; ; i = (i + 1) % len(all.History) {
 		s.Save(detector.Snapshot{Open: all.Open, History: all.History[:i+1]}, nil)
-		s.writer.next = time.Time{}
-		s.flush(time.Now())
+		s.flush()
 		if _, _, err := s.Status(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

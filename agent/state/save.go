@@ -24,21 +24,19 @@ const (
 
 // writer belongs to Run.
 type writer struct {
-	dir     *os.File          // locked; nil while it is not
-	sum     [sha256.Size]byte // of the last document
-	failing bool
-	pause   time.Duration // after a failure
-	next    time.Time     // no write before
+	dir   *os.File          // locked; nil while it is not
+	sum   [sha256.Size]byte // of the last document
+	pause time.Duration     // after a failure
 }
 
 // Save replaces the state to write. It never blocks. Do not change the lists afterwards.
 func (s *Store) Save(snapshot detector.Snapshot, interfaces []observe.Origin) {
-	s.mu.Lock()
-	s.pending = &saved{snapshot, interfaces}
-	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default:
+	for {
+		select {
+		case s.pending <- saved{snapshot, interfaces}:
+			return
+		case <-s.pending: // an older one
+		}
 	}
 }
 
@@ -46,98 +44,91 @@ func (s *Store) Save(snapshot detector.Snapshot, interfaces []observe.Origin) {
 // directory and returns nil. Call it once.
 func (s *Store) Run(ctx context.Context) error {
 	defer s.writer.unlock()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			s.flush(time.Now())
+			s.flush()
 			return nil
-		case <-s.wake:
-		case <-timer.C:
-		}
-		now := time.Now()
-		if wait := s.writer.next.Sub(now); wait > 0 {
-			timer.Reset(wait)
-			continue
-		}
-		if retry := s.flush(now); retry > 0 {
-			timer.Reset(retry)
+		case newest := <-s.pending:
+			select {
+			case <-ctx.Done():
+			case <-time.After(s.put(newest, time.Now())):
+			}
 		}
 	}
 }
 
-// flush writes what is pending, if it differs from what was written last. After a failure it returns
-// the pause until the next try.
-func (s *Store) flush(now time.Time) (retry time.Duration) {
-	s.mu.Lock()
-	newest := s.pending
-	s.pending = nil
-	s.mu.Unlock()
-	if newest == nil || s.off {
+// flush writes what is pending.
+func (s *Store) flush() {
+	select {
+	case newest := <-s.pending:
+		s.put(newest, time.Now())
+	default:
+	}
+}
+
+// put writes a state, if it differs from what was written last, and returns the pause until the next write. After a failure the
+// state is pending again.
+func (s *Store) put(newest saved, now time.Time) (pause time.Duration) {
+	if s.off {
 		return 0
 	}
 	w := &s.writer
-	body, err := encode(newest.snapshot, newest.interfaces, s.opts)
+	_, _, failed := s.Status()
+	body := encode(newest.snapshot, newest.interfaces, s.opts)
 	sum := sha256.Sum256(body)
-	if err == nil && sum == w.sum && !w.failing {
+	if sum == w.sum && failed == nil {
 		return 0
 	}
-	var size int
-	if err == nil {
-		size, err = s.write(addTime(body, now))
-	}
-	if err != nil {
-		s.mu.Lock()
-		if s.pending == nil {
-			s.pending = newest // nothing newer came meanwhile
+	body = addTime(body, now)
+	if err := s.write(body); err != nil {
+		select {
+		case s.pending <- newest:
+		default: // something newer came meanwhile
 		}
-		s.mu.Unlock()
 		s.failed(err)
 		w.pause = min(max(2*w.pause, writePause), maxPause)
-		w.next = now.Add(w.pause)
 		return w.pause
 	}
-	if w.failing {
+	if failed != nil {
 		s.log.Info("the state is written again", "file", s.path)
 	}
-	w.sum, w.failing, w.pause, w.next = sum, false, 0, now.Add(writePause)
+	w.sum, w.pause = sum, 0
 	s.mu.Lock()
-	s.status = status{written: now, bytes: size}
+	s.status = status{written: now, bytes: len(body)}
 	s.mu.Unlock()
-	return 0
+	return writePause
 }
 
 // failed records a failure, and logs the first.
 func (s *Store) failed(err error) {
 	s.mu.Lock()
+	first := s.status.err == nil
 	s.status.err = err
 	s.mu.Unlock()
-	if s.writer.failing {
-		return
+	if first {
+		s.log.Warn("writing the state failed: a restart would lose conflicts and history; "+
+			"free disk space or set --state-dir to a writable directory", "file", s.path, "error", err)
 	}
-	s.writer.failing = true
-	s.log.Warn("writing the state failed: a restart would lose conflicts and history; "+
-		"free disk space or set --state-dir to a writable directory", "file", s.path, "error", err)
 }
 
 // write replaces the document: a temporary file, fsync, rename.
-func (s *Store) write(data []byte) (int, error) {
+func (s *Store) write(data []byte) error {
 	if err := s.writer.lock(s.opts.Dir); err != nil {
-		return 0, err
+		return err
 	}
 	file, err := renameio.NewPendingFile(s.path, renameio.WithTempDir(s.opts.Dir), renameio.WithStaticPermissions(0o600))
 	if err != nil {
-		return 0, fmt.Errorf("creating the file: %w", err)
+		return fmt.Errorf("creating the file: %w", err)
 	}
 	defer func() { _ = file.Cleanup() }() // has no effect after a success
 	if _, err := file.Write(data); err != nil {
-		return 0, fmt.Errorf("writing the file: %w", err)
+		return fmt.Errorf("writing the file: %w", err)
 	}
 	if err := file.CloseAtomicallyReplace(); err != nil {
-		return 0, fmt.Errorf("replacing the file: %w", err)
+		return fmt.Errorf("replacing the file: %w", err)
 	}
-	return len(data), nil
+	return nil
 }
 
 // lock makes the directory if it is missing, and locks it. A lock on the directory itself works on read-only
@@ -162,18 +153,14 @@ func (w *writer) lock(path string) error {
 		return fmt.Errorf("opening the directory: %w", err)
 	}
 	var info unix.Stat_t
-	if err := unix.Fstat(int(dir.Fd()), &info); err != nil {
-		dir.Close()
-		return fmt.Errorf("reading the directory: %w", err)
+	if err = unix.Fstat(int(dir.Fd()), &info); err != nil {
+		err = fmt.Errorf("reading the directory: %w", err)
+	} else if err = CheckOwner(&info); err == nil && errors.Is(unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
+		err = errLocked // some file systems have no locks for directories: other errors are none
 	}
-	if err := CheckOwner(&info); err != nil {
+	if err != nil {
 		dir.Close()
 		return err
-	}
-	// Some file systems have no locks for directories.
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
-		dir.Close()
-		return errLocked
 	}
 	w.dir = dir
 	return nil

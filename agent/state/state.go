@@ -52,15 +52,14 @@ type Options struct {
 
 // Store writes the state of one agent. Its methods may be called concurrently.
 type Store struct {
-	opts Options
-	path string
-	log  *slog.Logger
-	wake chan struct{}
-	off  bool // another process uses the directory; nothing is ever written
+	opts    Options
+	path    string
+	log     *slog.Logger
+	pending chan saved // the newest, not written yet
+	off     bool       // another process uses the directory; nothing is ever written
 
-	mu      sync.Mutex
-	pending *saved // the newest, not written yet
-	status  status
+	mu     sync.Mutex
+	status status
 
 	writer writer // of Run only
 }
@@ -98,12 +97,12 @@ func CheckOwner(info *unix.Stat_t) error {
 // netns cookies. Holders of other nodes do not change. Interfaces of an earlier boot are forgotten.
 func Open(opts Options) (*Store, detector.Snapshot, []observe.Origin) {
 	s := &Store{
-		opts: opts, path: filepath.Join(opts.Dir, fileName), wake: make(chan struct{}, 1),
+		opts: opts, path: filepath.Join(opts.Dir, fileName), pending: make(chan saved, 1),
 		log: cmp.Or(opts.Log, slog.New(slog.DiscardHandler)),
 	}
 	if err := s.writer.lock(opts.Dir); err != nil {
-		s.status.err = err
 		if s.off = errors.Is(err, errLocked); s.off {
+			s.status.err = err
 			s.log.Warn("the state is not kept: a restart will lose conflicts and history", "directory", opts.Dir, "error", err)
 			return s, detector.Snapshot{}, nil
 		}
@@ -187,13 +186,8 @@ func (s *Store) keepCorrupt(lost string, cause error, now time.Time, move func(f
 	} else {
 		s.log.Warn("the state is invalid; the file was renamed", "lost", lost, "error", cause, "file", corrupt)
 	}
-	var old []string
-	for _, name := range s.names() {
-		if strings.HasPrefix(name, corruptPrefix) {
-			old = append(old, name) // in order of their times
-		}
-	}
-	for _, name := range old[:max(len(old)-maxCorrupt, 0)] {
+	old := slices.DeleteFunc(s.names(), func(name string) bool { return !strings.HasPrefix(name, corruptPrefix) })
+	for _, name := range old[:max(len(old)-maxCorrupt, 0)] { // in order of their times
 		_ = os.Remove(filepath.Join(s.opts.Dir, name))
 	}
 }

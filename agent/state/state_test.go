@@ -139,7 +139,7 @@ func put(t testing.TB, opts Options, snapshot detector.Snapshot) {
 	t.Helper()
 	s, _, _ := Open(opts)
 	s.Save(snapshot, nil)
-	s.flush(time.Now())
+	s.flush()
 	s.writer.unlock()
 	if _, _, err := s.Status(); err != nil {
 		t.Fatal(err)
@@ -261,10 +261,7 @@ func corruptFiles(t *testing.T, dir string) []string {
 // Whatever the file is, the agent starts, logs one line, and keeps the file under another name.
 func TestInvalidFileIsRenamed(t *testing.T) {
 	opts := testOptions("")
-	good, err := encode(sample(t, opts.NodeID, 2, 0, 2), testOrigins, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := encode(sample(t, opts.NodeID, 2, 0, 2), testOrigins, opts)
 	text := func(s string) func(string) error {
 		return func(path string) error { return os.WriteFile(path, []byte(s), 0o600) }
 	}
