@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -27,28 +28,26 @@ var parameters = map[string][]string{
 	"/v1/status":    {"node"},
 }
 
-// parseQuery reads the parameters of a request for a document.
-func parseQuery(path string, values url.Values) (q document.Query, err error) {
-	get := func(name string) string { return values.Get(name) }
+// parseQuery reads the parameters of a request for a document, or for a watch.
+func parseQuery(path string, values url.Values) (q document.Query, watch bool, err error) {
+	get := values.Get
 	for name, given := range values {
 		switch known := parameters[path]; {
-		case !slices.Contains(known, name) && len(known) == 0:
-			return q, fmt.Errorf("%q: %s has no parameters", name, path)
 		case !slices.Contains(known, name):
-			return q, fmt.Errorf("%q: no such parameter; %s has %s", name, path, strings.Join(known, ", "))
+			return q, watch, fmt.Errorf("%q: no such parameter; %s has %s", name, path, strings.Join(known, ", "))
 		case len(given) > 1:
-			return q, fmt.Errorf("%s: given %d times, once is possible", name, len(given))
+			return q, watch, fmt.Errorf("%s: given %d times, once is possible", name, len(given))
 		case len(given[0]) > maxName:
-			return q, fmt.Errorf("%s: at most %d bytes are possible", name, maxName)
+			return q, watch, fmt.Errorf("%s: at most %d bytes are possible", name, maxName)
 		}
 	}
-	for name, to := range map[string]*bool{"all": &q.All, "cluster": &q.Cluster, "watch": new(bool)} {
+	for name, to := range map[string]*bool{"all": &q.All, "cluster": &q.Cluster, "watch": &watch} {
 		switch get(name) {
 		case "1", "true":
 			*to = true
 		case "", "0", "false":
 		default:
-			return q, fmt.Errorf("%s=%s: must be 0 or 1", name, get(name))
+			return q, watch, fmt.Errorf("%s=%s: must be 0 or 1", name, get(name))
 		}
 	}
 	if text := get("ip"); strings.Contains(text, "/") {
@@ -61,7 +60,10 @@ func parseQuery(path string, values url.Values) (q document.Query, err error) {
 		q.IP = q.IP.Unmap()
 	}
 	if err != nil {
-		return q, err
+		return q, watch, err
+	}
+	if !q.IP.IsValid() && (path == "/v1/explain" || path == "/v1/captures") {
+		return q, watch, errors.New("ip: an address is required, not a prefix")
 	}
 	q.Node, q.Namespace, q.Pod, q.Network, q.State = get("node"), get("namespace"), get("pod"), get("network"), get("state")
 	states := document.ConflictStates
@@ -69,10 +71,11 @@ func parseQuery(path string, values url.Values) (q document.Query, err error) {
 		states = document.NodeStates
 	}
 	if q.State != "" && !slices.Contains(states, q.State) {
-		return q, fmt.Errorf("state=%s: must be one of %s", q.State, strings.Join(states, ", "))
+		return q, watch, fmt.Errorf("state=%s: must be one of %s", q.State, strings.Join(states, ", "))
 	}
 	q.All = q.All || q.State == "resolved"
-	return q, nil
+	q.Cluster = q.Cluster || path == "/v1/explain" && get("cluster") == ""
+	return q, watch, nil
 }
 
 // values returns the parameters of a request for a document, the reverse of parseQuery.

@@ -129,18 +129,22 @@ type documentHandler func(http.ResponseWriter, *http.Request, document.Query)
 // NewHandler returns the handler of all documents. So many watches of other nodes, or of pods, may be open at one time.
 func NewHandler(backend Backend, polls int) http.Handler {
 	h := &handler{backend, make(chan struct{}, maxWatches), make(chan struct{}, polls)}
+	watches := map[string]documentHandler{"/v1/bindings": h.stream(h.watchBindings), "/v1/conflicts": h.stream(h.watchConflicts)}
 	documents := map[string]documentHandler{
-		"/v1/bindings":  watchable(answer(backend.Bindings), h.stream(h.watchBindings)),
-		"/v1/conflicts": watchable(answer(backend.Conflicts), h.stream(h.watchConflicts)),
-		"/v1/explain":   ofAddress(h.explain),
-		"/v1/captures":  ofAddress(answer(backend.Captures)),
+		"/v1/bindings":  answer(backend.Bindings),
+		"/v1/conflicts": answer(backend.Conflicts),
+		"/v1/explain":   answer(backend.Explain),
+		"/v1/captures":  answer(backend.Captures),
 		"/v1/audit":     answer(backend.Audit),
 		"/v1/nodes":     answer(backend.Nodes),
 		"/v1/status":    answer(backend.Status),
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q, watch, err := parseQuery(r.URL.Path, r.URL.Query())
 		doc := documents[r.URL.Path]
-		q, err := parseQuery(r.URL.Path, r.URL.Query())
+		if watch {
+			doc = watches[r.URL.Path]
+		}
 		switch {
 		case r.Method != http.MethodGet: // HEAD would occupy a watch
 			w.Header().Set("Allow", http.MethodGet)
@@ -155,34 +159,6 @@ func NewHandler(backend Backend, polls int) http.Handler {
 	})
 }
 
-// ofAddress refuses requests that are not about one address.
-func ofAddress(get documentHandler) documentHandler {
-	return func(w http.ResponseWriter, r *http.Request, q document.Query) {
-		if !q.IP.IsValid() {
-			fail(w, http.StatusBadRequest, errors.New("ip: an address is required, not a prefix"))
-			return
-		}
-		get(w, r, q)
-	}
-}
-
-// explain includes the cluster by default (not with cluster=0).
-func (h *handler) explain(w http.ResponseWriter, r *http.Request, q document.Query) {
-	q.Cluster = q.Cluster || r.URL.Query().Get("cluster") == ""
-	answer(h.backend.Explain)(w, r, q)
-}
-
-// watchable returns a handler that streams where the request has watch=1.
-func watchable(get, stream documentHandler) documentHandler {
-	return func(w http.ResponseWriter, r *http.Request, q document.Query) {
-		if text := r.URL.Query().Get("watch"); text == "1" || text == "true" {
-			stream(w, r, q)
-		} else {
-			get(w, r, q)
-		}
-	}
-}
-
 // answer returns a handler that sends the document of get.
 func answer[T any](get func(context.Context, document.Query) (T, error)) documentHandler {
 	return func(w http.ResponseWriter, r *http.Request, q document.Query) {
@@ -191,8 +167,7 @@ func answer[T any](get func(context.Context, document.Query) (T, error)) documen
 			fail(w, statusOf(err), err)
 			return
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(doc) // fails if the client has disconnected
+		send(w, http.StatusOK, doc)
 	}
 }
 
@@ -207,7 +182,11 @@ func statusOf(err error) int {
 }
 
 func fail(w http.ResponseWriter, code int, err error) {
+	send(w, code, document.Error{Error: err.Error()})
+}
+
+func send(w http.ResponseWriter, code int, doc any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(document.Error{Error: err.Error()})
+	_ = json.NewEncoder(w).Encode(doc) // fails if the client has disconnected
 }
