@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"path"
+	"slices"
 	"strings"
 	"time"
 )
@@ -46,18 +48,20 @@ func NewCache(dir string) *Cache { return &Cache{dir: dir} }
 
 // List lists the sandboxes in the cache. Their number is bounded.
 func (c *Cache) List() (sandboxes []string, err error) {
-	if err := c.refresh(); err != nil {
+	root, err := openRoot(c.dir)
+	if err != nil {
 		return nil, err
 	}
-	for sandbox := range c.files {
-		sandboxes = append(sandboxes, sandbox)
+	defer root.close()
+	if err := c.refresh(root); err != nil {
+		return nil, err
 	}
-	return sandboxes, nil
+	return slices.Collect(maps.Keys(c.files)), nil
 }
 
 // refresh lists the folder again if it has changed: its entries are named NETWORK-SANDBOX-INTERFACE.
-func (c *Cache) refresh() error {
-	folder, err := openHost(c.dir, fs.ModeDir)
+func (c *Cache) refresh(root hostRoot) error {
+	folder, err := root.open(c.dir, fs.ModeDir)
 	if err != nil {
 		c.files = nil
 		return err
@@ -86,7 +90,12 @@ func (c *Cache) refresh() error {
 
 // Read returns the entry of a sandbox. It fails with [fs.ErrNotExist] if there is none.
 func (c *Cache) Read(sandbox string) (*Entry, error) {
-	if err := c.refresh(); err != nil {
+	root, err := openRoot(c.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.close()
+	if err := c.refresh(root); err != nil {
 		return nil, err
 	}
 	name, ok := c.files[sandbox]
@@ -96,7 +105,7 @@ func (c *Cache) Read(sandbox string) (*Entry, error) {
 	case !ok:
 		return nil, fmt.Errorf("sandbox %s in the node's %s: %w", sandbox, c.dir, fs.ErrNotExist)
 	}
-	data, err := readHost(path.Join(c.dir, name), maxEntry)
+	data, err := root.read(path.Join(c.dir, name), maxEntry)
 	if err != nil {
 		return nil, err
 	}

@@ -36,16 +36,6 @@ type hostRoot int
 
 func (r hostRoot) close() { _ = unix.Close(int(r)) }
 
-// openHost is [hostRoot.open] for one file or folder.
-func openHost(path string, kind fs.FileMode) (*os.File, error) {
-	root, err := openRoot(path)
-	if err != nil {
-		return nil, err
-	}
-	defer root.close()
-	return root.open(path, kind)
-}
-
 // open opens a file or folder of the node. The last part of the path is no link.
 func (r hostRoot) open(path string, kind fs.FileMode) (file *os.File, err error) {
 	err = r.find(path, kind, unix.O_NOFOLLOW, func(same string) (err error) {
@@ -101,16 +91,6 @@ func findSocket(path string, do func(same string) error) error {
 	}
 	defer root.close()
 	return root.find(path, fs.ModeSocket, 0, do)
-}
-
-// readHost is [hostRoot.read] for one file.
-func readHost(path string, limit int64) ([]byte, error) {
-	root, err := openRoot(path)
-	if err != nil {
-		return nil, err
-	}
-	defer root.close()
-	return root.read(path, limit)
 }
 
 // read reads a regular file of the node of at most limit bytes.
