@@ -5,8 +5,6 @@ import (
 	"io"
 	"net/http"
 	"time"
-
-	"golang.org/x/sync/singleflight"
 )
 
 // checkInterval is how long the result of a check is reused, so that clients cannot keep the agent's
@@ -42,26 +40,15 @@ func check(f func(context.Context) error) http.Handler {
 	if f == nil {
 		f = func(context.Context) error { return nil }
 	}
-	var flight singleflight.Group
-	var checked time.Time
-	var latest error
-	run := func() (any, error) {
-		if time.Since(checked) >= checkInterval {
-			ctx, cancel := context.WithTimeout(context.Background(), sourceTimeout)
-			defer cancel()
-			latest, checked = f(ctx), time.Now()
-		}
-		return nil, latest
-	}
+	result := shared(checkInterval, func() (struct{}, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), sourceTimeout)
+		defer cancel()
+		return struct{}{}, f(ctx)
+	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), sourceTimeout)
 		defer cancel()
-		err := errTimeout
-		select {
-		case result := <-flight.DoChan("", run):
-			err = result.Err
-		case <-ctx.Done():
-		}
+		_, err := result(ctx)
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		text := "ok"

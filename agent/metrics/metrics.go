@@ -44,17 +44,15 @@ func New(sources Sources) *Metrics {
 		log:       cmp.Or(sources.Log, slog.New(slog.DiscardHandler)),
 		registry:  prometheus.NewRegistry(),
 		detection: prometheus.NewHistogram(detectionSeconds),
-		sources: slices.DeleteFunc([]*source{
-			newSource("detector", sources.Detector, exportDetector),
-			newSource("interfaces", sources.Interfaces, new(refusedCounters).export),
-			newSource("agent", sources.Agent, exportAgent),
-			newSource("cluster", sources.Cluster, exportCluster),
-			newSource("pods", sources.Pods, exportRuntime),
-			newSource("state", sources.State, exportStateFile),
-			newSource("config", sources.Config, exportConfig),
-			newSource("books", sources.Books, exportBooks),
-		}, func(s *source) bool { return s == nil }),
 	}
+	addSource(m, "detector", sources.Detector, exportDetector)
+	addSource(m, "interfaces", sources.Interfaces, new(refusedCounters).export)
+	addSource(m, "agent", sources.Agent, exportAgent)
+	addSource(m, "cluster", sources.Cluster, exportCluster)
+	addSource(m, "pods", sources.Pods, exportRuntime)
+	addSource(m, "state", sources.State, exportStateFile)
+	addSource(m, "config", sources.Config, exportConfig)
+	addSource(m, "books", sources.Books, exportBooks)
 	m.info.add(buildInfo, 1, sources.Version, runtime.Version(), runtime.GOARCH)
 	m.info.add(nodeInfo, 1, sources.Node, sources.BootID, sources.Attach)
 	m.registry.MustRegister(
@@ -107,18 +105,18 @@ type source struct {
 	failures uint64
 }
 
-// newSource returns a source that exports the result of get, nil without get.
-func newSource[T any](name string, get func(context.Context) (T, error), export func(T, *series)) *source {
+// addSource adds a source that exports the result of get, nothing without get.
+func addSource[T any](m *Metrics, name string, get func(context.Context) (T, error), export func(T, *series)) {
 	if get == nil {
-		return nil
+		return
 	}
-	return &source{name: name, collect: func(ctx context.Context) (out series, err error) {
+	m.sources = append(m.sources, &source{name: name, collect: func(ctx context.Context) (out series, err error) {
 		stats, err := get(ctx)
 		if err == nil {
 			export(stats, &out)
 		}
 		return out, err
-	}}
+	}})
 }
 
 // read reads the source until ctx ends. It fails at once while an earlier call has not returned, so that

@@ -1,9 +1,9 @@
 package metrics
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,23 +23,9 @@ const (
 
 // page serves /metrics, as text or OpenMetrics.
 func (m *Metrics) page() http.Handler {
-	type gathered struct {
-		at       time.Time
-		families []*dto.MetricFamily
-		err      error
-	}
-	var latest atomic.Pointer[gathered]
-	var flight singleflight.Group
-	gather := func() (any, error) {
-		if g := latest.Load(); g == nil || time.Since(g.at) >= pageInterval {
-			families, err := m.gather()
-			latest.Store(&gathered{time.Now(), families, err})
-		}
-		return nil, nil
-	}
+	gather := shared(pageInterval, m.gather)
 	encode := promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
-		g := latest.Load()
-		return g.families, g.err
+		return gather(context.Background())
 	}), promhttp.HandlerOpts{
 		ErrorHandling:     promhttp.ContinueOnError, // serve the other metrics
 		ErrorLog:          slog.NewLogLogger(m.log.Handler(), slog.LevelDebug),
@@ -51,11 +37,34 @@ func (m *Metrics) page() http.Handler {
 		if pace.Wait(r.Context()) != nil {
 			return // the client has disconnected
 		}
-		// Another goroutine gathers: other clients may wait for it when this one has disconnected.
-		select {
-		case <-flight.DoChan("", gather):
+		// Gather before encode does, which would go on for a client that disconnects.
+		_, _ = gather(r.Context())
+		if r.Context().Err() == nil {
 			encode.ServeHTTP(w, r)
-		case <-r.Context().Done():
 		}
 	})
+}
+
+// shared returns get for all clients: it is called at most once in an interval, never while an earlier call still runs, by a
+// goroutine of its own. A client whose context ends gets errTimeout.
+func shared[T any](interval time.Duration, get func() (T, error)) func(context.Context) (T, error) {
+	var flight singleflight.Group
+	var at time.Time
+	var latest T
+	var failed error
+	call := func() (any, error) {
+		if time.Since(at) >= interval {
+			latest, failed = get()
+			at = time.Now()
+		}
+		return latest, failed
+	}
+	return func(ctx context.Context) (T, error) {
+		select {
+		case result := <-flight.DoChan("", call):
+			return result.Val.(T), result.Err
+		case <-ctx.Done():
+			return *new(T), errTimeout
+		}
+	}
 }
