@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -18,24 +19,17 @@ const socketPause = 5 * time.Second
 
 var errAppeared = errors.New("there is the socket of a container runtime")
 
-// cacheOnly returns libcni's cache instead of a runtime: it has a pod for each netns that is still there.
-func cacheOnly(cache *books.Cache, sockets []string) *runtime {
-	return &runtime{name: "libcni's cache", cache: cache, sockets: sockets}
-}
-
-// await waits for a socket.
-func (rt *runtime) await(ctx context.Context, found context.CancelCauseFunc) {
+// await waits for a socket, or until ctx ends.
+func (rt *runtime) await(ctx context.Context) error {
 	ticker := time.NewTicker(socketPause)
 	defer ticker.Stop()
 	for {
-		for _, socket := range rt.sockets {
-			if books.CheckSocket(socket) == nil {
-				found(errAppeared)
-			}
+		if slices.ContainsFunc(rt.sockets, func(socket string) bool { return books.CheckSocket(socket) == nil }) {
+			return errAppeared
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-ticker.C:
 		}
 	}

@@ -36,10 +36,10 @@ func TestSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newResolver(t)
 		publish := func(cookies int, generation int) {
-			r.table.byID = make(map[string]*sandbox)
+			r.table = make(table)
 			for i := range cookies {
 				id := fmt.Sprint(generation, "-", i)
-				r.table.byID[id] = &sandbox{id: id, done: true, cookie: uint64(i + 1), pod: detector.Pod{Name: id}}
+				r.table[id] = &sandbox{id: id, done: true, Change: Change{Cookie: uint64(i + 1), Pod: detector.Pod{Name: id}}}
 			}
 			r.publish()
 		}
@@ -81,8 +81,8 @@ func TestSlowReader(t *testing.T) {
 func TestPublish(t *testing.T) {
 	r := newResolver(t)
 	r.Request(1)
-	s := &sandbox{id: "a", done: true, cookie: 1, pod: detector.Pod{Name: "a"}}
-	r.table.byID = map[string]*sandbox{"a": s}
+	s := &sandbox{id: "a", done: true, Change: Change{Cookie: 1, Pod: detector.Pod{Name: "a"}}}
+	r.table = table{"a": s}
 	for _, test := range []struct {
 		what   string
 		change func()
@@ -90,11 +90,11 @@ func TestPublish(t *testing.T) {
 	}{
 		{"a new name", func() {}, true},
 		{"nothing new", func() {}, false},
-		{"another name", func() { s.pod.Name = "b" }, true},
+		{"another name", func() { s.Pod.Name = "b" }, true},
 		{"it runs", func() { s.ready = true }, true},
-		{"another time", func() { s.createdAt = time.Now() }, true},
-		{"another address", func() { s.ips = []netip.Addr{netip.IPv6Loopback()} }, true},
-		{"it is gone", func() { clear(r.table.byID) }, false},
+		{"another time", func() { s.CreatedAt = time.Now() }, true},
+		{"another address", func() { s.IPs = []netip.Addr{netip.IPv6Loopback()} }, true},
+		{"it is gone", func() { clear(r.table) }, false},
 	} {
 		test.change()
 		r.publish()
@@ -195,10 +195,10 @@ func TestPause(t *testing.T) {
 func TestByHostEnd(t *testing.T) {
 	r := newResolver(t)
 	result := &books.Result{HostEnds: []string{"cali7"}}
-	r.table.byID = make(map[string]*sandbox)
+	r.table = make(table)
 	for cookie := range uint64(20) {
 		id := fmt.Sprint(cookie)
-		r.table.byID[id] = &sandbox{id: id, ready: cookie == 7, done: true, cookie: cookie + 1, pod: detector.Pod{Name: id}, result: result}
+		r.table[id] = &sandbox{id: id, ready: cookie == 7, done: true, Change: Change{Cookie: cookie + 1, Pod: detector.Pod{Name: id}, Result: result}}
 	}
 	r.publish()
 	if got, ok := r.ByHostEnd("cali7"); !ok || got.Pod.Name != "7" {

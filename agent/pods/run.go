@@ -59,7 +59,7 @@ func (r *Resolver) connect(ctx context.Context) (*runtime, error) {
 	rt, err := connect(ctx, r.sockets)
 	if errors.Is(err, ErrNoSocket) && r.Status().Socket == "" {
 		if sandboxes, _ := r.cache.List(); len(sandboxes) > 0 {
-			return cacheOnly(r.cache, r.sockets), nil
+			return &runtime{name: "libcni's cache", cache: r.cache, sockets: r.sockets}, nil // it has a pod for each netns that is still there
 		}
 	}
 	return rt, err
@@ -132,11 +132,11 @@ func (r *Resolver) list(ctx context.Context, rt *runtime) error {
 		return err
 	}
 	r.table.update(list)
-	listed := Sandboxes{r.table.ready(), began, len(r.table.byID) == len(list) && rt.cache == nil}
+	listed := Sandboxes{r.table.ready(), began, len(r.table) == len(list) && rt.cache == nil}
 	r.mu.Lock()
 	r.listed = listed
 	r.mu.Unlock()
-	r.connected(rt, len(list), len(list)-len(r.table.byID))
+	r.connected(rt, len(list), len(list)-len(r.table))
 	r.publish()
 	return nil
 }
@@ -177,18 +177,17 @@ func (r *Resolver) readStatus(ctx context.Context, rt *runtime, s *sandbox) erro
 		return err
 	}
 	if !read.hostNetwork {
-		s.cookie, err = read.cookie(s.ready)
-		if s.cookie == r.own {
-			s.cookie = 0
+		if s.Cookie, err = read.cookie(s.ready); s.Cookie == r.own {
+			s.Cookie = 0
 		}
 	}
 	if err != nil && s.ready {
 		return err
 	}
 	// A stopped sandbox is done without a netns: that may be gone.
-	s.done, s.pod, s.ips = true, read.pod, read.ips
-	if s.result == nil && s.ready && s.cookie != 0 {
-		s.result = r.result(s.id, read.info)
+	s.done, s.Pod, s.IPs = true, read.pod, read.ips
+	if s.Result == nil && s.ready && s.Cookie != 0 {
+		s.Result = r.result(s.id, read.info)
 	}
 	return nil
 }

@@ -151,17 +151,14 @@ func (rt *runtime) close() {
 // alive returns a context that ends when the connection does; without a runtime, when there is a socket.
 func (rt *runtime) alive(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	if rt.cache != nil {
-		go rt.await(ctx, cancel)
-		return ctx, func() { cancel(nil) }
-	}
 	go func() {
-		for rt.conn.GetState() == connectivity.Ready {
-			if !rt.conn.WaitForStateChange(ctx, connectivity.Ready) {
-				return
-			}
+		if rt.cache != nil {
+			cancel(rt.await(ctx))
+			return
 		}
-		cancel(errLost)
+		for rt.conn.GetState() == connectivity.Ready && rt.conn.WaitForStateChange(ctx, connectivity.Ready) {
+		}
+		cancel(errLost) // unless ctx has ended
 	}()
 	return ctx, func() { cancel(nil) }
 }

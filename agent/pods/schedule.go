@@ -1,6 +1,10 @@
 package pods
 
-import "time"
+import (
+	"time"
+
+	times "github.com/dupip/dupip/internal/schedule"
+)
 
 const (
 	maxPending = 4096
@@ -35,29 +39,21 @@ func (s *schedule) request(cookie uint64, now time.Time) bool {
 	}
 	s.pending[cookie] = struct{}{}
 	s.step = 1
-	if next := now.Add(pauses[0]); s.early.IsZero() || next.Before(s.early) {
-		s.early = next
-	}
+	s.early = times.Earlier(s.early, now.Add(pauses[0]))
 	return true
 }
 
 // relist requests one more list.
 func (s *schedule) relist(now time.Time) {
 	if s.requested.IsZero() {
-		s.requested = now
-		if now.Before(s.relistFrom) {
-			s.requested = s.relistFrom
-		}
+		s.requested = times.Later(now, s.relistFrom)
 	}
 }
 
 func (s *schedule) next() time.Time {
-	next := s.ordinary
-	if len(s.pending) > 0 && !s.early.IsZero() && s.early.Before(next) {
-		next = s.early
-	}
-	if !s.requested.IsZero() && s.requested.Before(next) {
-		next = s.requested
+	next := times.Earlier(s.ordinary, s.requested)
+	if len(s.pending) > 0 {
+		next = times.Earlier(next, s.early)
 	}
 	return next
 }

@@ -3,7 +3,6 @@ package pods
 import (
 	"cmp"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/detector"
 )
 
@@ -25,46 +23,40 @@ const (
 
 // sandbox is one entry of the runtime's list, and its status.
 type sandbox struct {
-	id        string
-	ready     bool
-	created   int64     // by the runtime's clock
-	createdAt time.Time // see [Change]
-	done      bool      // its status was read, or need not be
-	tries     int
-	retryAt   time.Time
-	cookie    uint64 // of its own netns, 0 if there is none or it is unknown
-	pod       detector.Pod
-	ips       []netip.Addr
-	result    *books.Result
+	Change  // with its own netns, 0 if there is none or it is unknown
+	id      string
+	ready   bool
+	created int64 // by the runtime's clock
+	done    bool  // its status was read, or need not be
+	tries   int
+	retryAt time.Time
 }
 
-// table follows the runtime's list. It makes no calls.
-type table struct {
-	byID map[string]*sandbox
-}
+// table follows the runtime's list, by id. It makes no calls.
+type table map[string]*sandbox
 
 // update applies a complete list and removes other sandboxes. Of a list that is too long it keeps the
 // pods that run and, of the others, the youngest.
 func (t *table) update(list []*runtimeapi.PodSandbox) {
-	next := make(map[string]*sandbox, len(list))
+	next := make(table, len(list))
 	now, uptime := time.Now(), uptime()
 	for _, entry := range list {
 		id, ready := entry.GetId(), entry.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 		if id == "" || len(id) > maxID {
 			continue
 		}
-		s := t.byID[id]
+		s := (*t)[id]
 		if s == nil {
-			s = &sandbox{id: id, created: entry.GetCreatedAt(), createdAt: createdAt(entry.GetCreatedAt(), now, uptime)}
+			s = &sandbox{id: id, created: entry.GetCreatedAt(), Change: Change{CreatedAt: createdAt(entry.GetCreatedAt(), now, uptime)}}
 		}
-		if ready && !s.ready && (s.cookie == 0 || s.result == nil) {
+		if ready && !s.ready && (s.Cookie == 0 || s.Result == nil) {
 			// Some runtimes list a sandbox before CNI has finished.
 			s.done, s.tries, s.retryAt = false, 0, time.Time{}
 		}
 		s.ready = ready
 		next[id] = s
 	}
-	if t.byID = next; len(next) > maxSandboxes {
+	if *t = next; len(next) > maxSandboxes {
 		for _, s := range slices.SortedFunc(maps.Values(next), (*sandbox).compare)[maxSandboxes:] {
 			delete(next, s.id)
 		}
@@ -102,9 +94,9 @@ func (s *sandbox) compare(other *sandbox) int {
 
 // due returns at most n sandboxes whose status is to be read now: first those that were never tried,
 // then in the order of compare.
-func (t *table) due(now time.Time, n int) []*sandbox {
+func (t table) due(now time.Time, n int) []*sandbox {
 	var all []*sandbox
-	for _, s := range t.byID {
+	for _, s := range t {
 		if !s.done && !s.retryAt.After(now) {
 			all = append(all, s)
 		}
@@ -116,8 +108,8 @@ func (t *table) due(now time.Time, n int) []*sandbox {
 }
 
 // next returns when the next sandbox is due, false for never.
-func (t *table) next() (at time.Time, ok bool) {
-	for _, s := range t.byID {
+func (t table) next() (at time.Time, ok bool) {
+	for _, s := range t {
 		if !s.done && (!ok || s.retryAt.Before(at)) {
 			at, ok = s.retryAt, true
 		}
@@ -126,8 +118,8 @@ func (t *table) next() (at time.Time, ok bool) {
 }
 
 // failing reports whether reading a status failed.
-func (t *table) failing() bool {
-	for _, s := range t.byID {
+func (t table) failing() bool {
+	for _, s := range t {
 		if !s.done && s.tries > 0 {
 			return true
 		}
@@ -154,20 +146,21 @@ func (s *sandbox) public() detector.Sandbox {
 }
 
 // ready returns all ids, and which of them are ready.
-func (t *table) ready() map[string]bool {
-	all := make(map[string]bool, len(t.byID))
-	for id, s := range t.byID {
+func (t table) ready() map[string]bool {
+	all := make(map[string]bool, len(t))
+	for id, s := range t {
 		all[id] = s.ready
 	}
 	return all
 }
 
 // named returns the name of every netns. Of two sandboxes with one netns the first by compare has it.
-func (t *table) named() map[uint64]Change {
-	named := make(map[uint64]Change, len(t.byID))
-	for _, s := range slices.SortedFunc(maps.Values(t.byID), (*sandbox).compare) {
-		if _, taken := named[s.cookie]; s.cookie != 0 && s.pod.Name != "" && !taken {
-			named[s.cookie] = Change{Cookie: s.cookie, Pod: s.pod, CreatedAt: s.createdAt, Sandbox: s.public(), IPs: s.ips, Result: s.result}
+func (t table) named() map[uint64]Change {
+	named := make(map[uint64]Change, len(t))
+	for _, s := range slices.SortedFunc(maps.Values(t), (*sandbox).compare) {
+		if _, taken := named[s.Cookie]; s.Cookie != 0 && s.Pod.Name != "" && !taken {
+			s.Sandbox = s.public()
+			named[s.Cookie] = s.Change
 		}
 	}
 	return named

@@ -13,10 +13,10 @@ import (
 
 // A sandbox that a runtime lists before its netns is there is read again when it runs.
 func TestReadyLater(t *testing.T) {
-	table := table{byID: make(map[string]*sandbox)}
+	table := make(table)
 	s := listed("a", false)
 	table.update(s)
-	table.byID["a"].done = true
+	table["a"].done = true
 	now := time.Now()
 	if due := table.due(now, 10); len(due) != 0 {
 		t.Fatal("a sandbox that was asked for is due")
@@ -26,8 +26,8 @@ func TestReadyLater(t *testing.T) {
 		t.Error("it is ready now and not due")
 	}
 	for _, result := range []*books.Result{nil, {}} {
-		s := table.byID["a"]
-		s.done, s.cookie, s.result = true, 1, result
+		s := table["a"]
+		s.done, s.Cookie, s.Result = true, 1, result
 		table.update(listed("a", false))
 		table.update(listed("a", true))
 		if due := len(table.due(now, 10)) == 1; due != (result == nil) {
@@ -45,18 +45,18 @@ func TestTableIsBounded(t *testing.T) {
 		list = append(list, entry)
 	}
 	list[0].State = runtimeapi.PodSandboxState_SANDBOX_READY
-	table := table{byID: make(map[string]*sandbox)}
+	table := make(table)
 	table.update(list)
-	if n := len(table.byID); n != maxSandboxes {
+	if n := len(table); n != maxSandboxes {
 		t.Errorf("%d sandboxes, want %d", n, maxSandboxes)
 	}
 	for _, id := range []int{0, 3*maxSandboxes - 1, 2*maxSandboxes + 1} {
-		if table.byID[fmt.Sprint(id)] == nil {
+		if table[fmt.Sprint(id)] == nil {
 			t.Errorf("sandbox %d is left out", id)
 		}
 	}
 	table.update(nil)
-	if n := len(table.byID); n != 0 {
+	if n := len(table); n != 0 {
 		t.Errorf("%d sandboxes after an empty list", n)
 	}
 }
@@ -77,7 +77,7 @@ func TestFailed(t *testing.T) {
 	if got := s.retryAt.Sub(now); got != maxRetry {
 		t.Errorf("pause %v after many tries, want %v", got, maxRetry)
 	}
-	table := table{byID: map[string]*sandbox{"a": s, "b": {id: "b"}}}
+	table := table{"a": s, "b": {id: "b"}}
 	due := table.due(now.Add(time.Hour), 1)
 	if len(due) != 1 || due[0].id != "b" {
 		t.Errorf("due is %+v, want the one that was never tried", due)
@@ -117,9 +117,9 @@ func TestCreatedAt(t *testing.T) {
 	var table table
 	sandbox := []*runtimeapi.PodSandbox{{Id: "a", CreatedAt: time.Now().Add(-time.Second).UnixNano()}}
 	table.update(sandbox)
-	before := table.byID["a"].createdAt
+	before := table["a"].CreatedAt
 	table.update(sandbox)
-	if after := table.byID["a"].createdAt; before.IsZero() || after != before {
+	if after := table["a"].CreatedAt; before.IsZero() || after != before {
 		t.Errorf("created at %v, then at %v", before, after)
 	}
 }
