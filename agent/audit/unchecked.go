@@ -79,24 +79,15 @@ func (r *reading) partly(early int) (list []Unchecked) {
 
 // elsewhere says which networks of pods have no book, and of how many addresses the network is not known.
 func (r *reading) elsewhere() (list []Unchecked) {
-	var outside []Live
+	networks, unnamed, runtime := make(map[string]bool), 0, newRuntime(r)
 	for _, l := range r.Live {
 		has := func(b *books.Reserved) bool { return b.Network == l.Network || isOwn(b, l) }
-		if !l.Drill && !l.Secondary && !slices.ContainsFunc(r.books, has) {
-			outside = append(outside, l)
-		}
-	}
-	networks, unnamed := make(map[string]bool), 0
-	if len(outside) > 0 {
-		runtime := newRuntime(r)
-		for _, l := range outside {
-			switch {
-			case !runtime.isReady(l.Sandbox):
-			case l.Network == "":
-				unnamed++
-			default:
-				networks[l.Network] = true
-			}
+		switch {
+		case l.Drill, l.Secondary, slices.ContainsFunc(r.books, has), !runtime.isReady(l.Sandbox):
+		case l.Network == "":
+			unnamed++
+		default:
+			networks[l.Network] = true
 		}
 	}
 	if unnamed > 0 {
