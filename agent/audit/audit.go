@@ -91,13 +91,11 @@ func (a *Audit) Run(ctx context.Context) {
 	if a.opts.Books == nil {
 		return
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
+	for wait := time.Duration(0); ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C:
+		case <-time.After(wait):
 		}
 		began := time.Now()
 		waiting, took := a.read(ctx)
@@ -105,7 +103,7 @@ func (a *Audit) Run(ctx context.Context) {
 			a.opts.Relist()
 			took = 0 // the next reading decides
 		}
-		timer.Reset(max(min(share*took, slowest), every) - time.Since(began))
+		wait = max(min(share*took, slowest), every) - time.Since(began)
 	}
 }
 

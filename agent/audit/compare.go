@@ -180,7 +180,7 @@ func (c *comparison) compareLive(
 			continue
 		}
 		f := document.Finding{
-			IP: l.IP, Book: b.Book, CNINetwork: b.Network, Store: b.Store, Sandbox: runtime.id(l.Sandbox),
+			IP: l.IP, Book: b.Book, CNINetwork: b.Network, Store: b.Store, Sandbox: cmp.Or(runtime.full[l.Sandbox], l.Sandbox),
 			Holder: document.Holder{Interface: l.Interface, Netns: l.Netns, Pod: document.NewPod(l.Pod), Given: l.Given},
 		}
 		switch {
@@ -212,7 +212,7 @@ func (r *reading) seeksUnheld(b *books.Reserved) bool {
 func compareReserved(b *books.Reserved, r *reading, runtime runtime, found func(document.Finding)) {
 	var unheld []netip.Addr
 	for ip, reservation := range b.Reservations {
-		if reservation.Sandbox != "" && !runtime.knows(reservation.Sandbox) && !r.Foreign[ip] {
+		if reservation.Sandbox != "" && runtime.full[short(reservation.Sandbox)] == "" && !r.Foreign[ip] {
 			unheld = append(unheld, ip)
 		}
 	}
@@ -250,11 +250,6 @@ func newRuntime(from *reading) runtime {
 	return r
 }
 
-// id returns the whole id, if it is known.
-func (r *runtime) id(short string) string { return cmp.Or(r.full[short], short) }
-
 func (r *runtime) isReady(short string) bool { return short != "" && r.list.Ready[r.full[short]] }
-
-func (r *runtime) knows(id string) bool { return r.full[short(id)] != "" }
 
 func short(id string) string { return id[:min(len(id), pods.ShortID)] }

@@ -132,9 +132,12 @@ func (r *Resolver) list(ctx context.Context, rt *runtime) error {
 		return err
 	}
 	r.table.update(list)
-	listed := Sandboxes{r.table.ready(), began, len(r.table) == len(list) && rt.cache == nil}
+	ready := make(map[string]bool, len(r.table))
+	for id, s := range r.table {
+		ready[id] = s.ready
+	}
 	r.mu.Lock()
-	r.listed = listed
+	r.listed = Sandboxes{ready, began, len(r.table) == len(list) && rt.cache == nil}
 	r.mu.Unlock()
 	r.connected(rt, len(list), len(list)-len(r.table))
 	r.publish()

@@ -145,15 +145,6 @@ func (s *sandbox) public() detector.Sandbox {
 	return public
 }
 
-// ready returns all ids, and which of them are ready.
-func (t table) ready() map[string]bool {
-	all := make(map[string]bool, len(t))
-	for id, s := range t {
-		all[id] = s.ready
-	}
-	return all
-}
-
 // named returns the name of every netns. Of two sandboxes with one netns the first by compare has it.
 func (t table) named() map[uint64]Change {
 	named := make(map[uint64]Change, len(t))
