@@ -106,12 +106,8 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 		Handler:           handler,
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-		// Watches end with the agent.
-		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
-	if err := serve.Until(ctx, server, listener, serve.Grace); err != nil {
+	if err := serve.Until(ctx, server, listener, serve.Grace, log); err != nil {
 		return fmt.Errorf("serving the API: %w", err)
 	}
 	return nil

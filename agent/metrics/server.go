@@ -56,11 +56,8 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      sourceTimeout + 10*time.Second,
 		IdleTimeout:       2 * time.Minute, // longer than the pause between two scrapes
-		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
-	if err := serve.Until(ctx, server, listener, shutdownGrace); err != nil {
+	if err := serve.Until(ctx, server, listener, shutdownGrace, log); err != nil {
 		return fmt.Errorf("serving metrics: %w", err)
 	}
 	return nil

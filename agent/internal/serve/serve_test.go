@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -24,7 +25,7 @@ func TestUntil(t *testing.T) {
 		answered.Store(true)
 	})}
 	done := make(chan error, 1)
-	go func() { done <- Until(ctx, server, listener, time.Minute) }()
+	go func() { done <- Until(ctx, server, listener, time.Minute, slog.New(slog.DiscardHandler)) }()
 	go func() {
 		response, err := http.Get("http://" + listener.Addr().String())
 		if err == nil {
@@ -46,7 +47,7 @@ func TestBrokenListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	listener.Close()
-	if err := Until(t.Context(), &http.Server{}, listener, Grace); err == nil {
+	if err := Until(t.Context(), &http.Server{}, listener, Grace, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("it ended without an error")
 	}
 }
