@@ -129,17 +129,11 @@ func parseEntry(data []byte) (*Entry, error) {
 	if read.Kind != "cniCacheV1" || read.IfName != DefaultInterface {
 		return nil, fmt.Errorf("reading an entry of libcni's cache: kind %.20q of interface %.20q", read.Kind, read.IfName)
 	}
-	e := &Entry{Netns: read.Netns}
+	args := make(map[string]string)
 	for _, arg := range read.CNIArgs {
-		switch arg[0] {
-		case "K8S_POD_NAMESPACE":
-			e.Namespace = arg[1]
-		case "K8S_POD_NAME":
-			e.Name = arg[1]
-		case "K8S_POD_UID":
-			e.UID = arg[1]
-		}
+		args[arg[0]] = arg[1]
 	}
+	e := &Entry{Netns: read.Netns, Namespace: args["K8S_POD_NAMESPACE"], Name: args["K8S_POD_NAME"], UID: args["K8S_POD_UID"]}
 	var addresses []netip.Prefix
 	for _, ip := range read.Result.IPs[:min(len(read.Result.IPs), maxAddresses)] {
 		if a := ip.Address; a.IsValid() && a.Addr().IsGlobalUnicast() && !a.Addr().Is4In6() {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
 	"net/netip"
 	"os"
@@ -60,14 +61,14 @@ func (n *Reserved) Covers(ip netip.Addr) bool {
 // Left is which part of the ranges is not reserved, from 0 to 1: of the address family that has less left, because a pod gets
 // one of each. It returns false if that is not known.
 func (n *Reserved) Left() (ratio float64, ok bool) {
-	var size, left [2]float64 // by family
+	size := make(map[bool]float64) // by family
 	for _, r := range n.Ranges {
-		size[familyOf(r.First)] += r.size()
+		size[r.First.Is4()] += r.size()
 	}
-	left = size
+	left := maps.Clone(size)
 	for ip := range n.Reservations {
 		if n.Covers(ip) {
-			left[familyOf(ip)]--
+			left[ip.Is4()]--
 		}
 	}
 	ratio = 1
@@ -77,13 +78,6 @@ func (n *Reserved) Left() (ratio float64, ok bool) {
 		}
 	}
 	return ratio, ok
-}
-
-func familyOf(ip netip.Addr) int {
-	if ip.Is4() {
-		return 0
-	}
-	return 1
 }
 
 // Range is a range of addresses, of which one is the gateway's.
@@ -226,10 +220,10 @@ func parseNetwork(data []byte) *Reserved {
 		return nil
 	}
 	for _, p := range append(c.Plugins, c) {
-		if p.Type == "flannel" { // it delegates to host-local, with a range that is in a file of its own
-			return &Reserved{Book: "host-local", Network: c.Name, Plugin: p.Type, Store: path.Join(hostLocalDir, c.Name)}
-		}
-		if p.IPAM.Type != "host-local" {
+		switch {
+		case p.Type == "flannel": // it delegates to host-local, with a range that is in a file of its own
+			p = networkConfig{Type: p.Type}
+		case p.IPAM.Type != "host-local":
 			continue
 		}
 		n := &Reserved{Book: "host-local", Network: c.Name, Plugin: p.Type, Store: path.Join(cmp.Or(p.IPAM.DataDir, hostLocalDir), c.Name)}
@@ -300,20 +294,17 @@ func (n *Reserved) list(root hostRoot, last *listing) *listing {
 		n.Err = fmt.Errorf("reading the node's %s: %w", n.Store, err)
 		return l
 	}
-	var known map[netip.Addr]Reservation
-	if last != nil {
-		known = last.Reservations
-		if known != nil && info.ModTime().Equal(last.changed) && time.Since(last.at) < lookAgain {
-			n.Reservations, l.changed, l.at = known, last.changed, last.at
-			return l
-		}
+	last = cmp.Or(last, &listing{Reserved: new(Reserved)})
+	if last.Reservations != nil && info.ModTime().Equal(last.changed) && time.Since(last.at) < lookAgain {
+		n.Reservations, l.changed, l.at = last.Reservations, last.changed, last.at
+		return l
 	}
 	l.at = time.Now()
 	// Clocks of file systems are coarse: the folder may change again within this tick.
 	if time.Since(info.ModTime()) > time.Second {
 		l.changed = info.ModTime()
 	}
-	n.Reservations, n.Err = readReservations(folder, known)
+	n.Reservations, n.Err = readReservations(folder, last.Reservations)
 	for _, r := range n.Reservations {
 		if r.Sandbox == "" { // an ADD has made the file and not written it yet
 			l.changed = time.Time{}

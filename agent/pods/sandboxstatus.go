@@ -87,16 +87,10 @@ func validName(s string) bool {
 }
 
 func addresses(network *runtimeapi.PodSandboxNetworkStatus) []netip.Addr {
-	texts := []string{network.GetIp()}
-	for _, ip := range network.GetAdditionalIps() {
-		if len(texts) == maxIPs {
-			break
-		}
-		texts = append(texts, ip.GetIp())
-	}
+	reported := append([]*runtimeapi.PodIP{{Ip: network.GetIp()}}, network.GetAdditionalIps()...)
 	var ips []netip.Addr
-	for _, text := range texts {
-		if ip, err := netip.ParseAddr(text); err == nil && ip.Zone() == "" {
+	for _, one := range reported[:min(len(reported), maxIPs)] {
+		if ip, err := netip.ParseAddr(one.GetIp()); err == nil && ip.Zone() == "" {
 			ips = append(ips, ip.Unmap())
 		}
 	}
