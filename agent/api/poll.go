@@ -59,12 +59,10 @@ func (h *handler) pollConflicts(ctx context.Context, q document.Query) (iter.Seq
 	// Whether the rest of q is about a conflict is decided after the comparison: one that is over, or has lost a holder, has not
 	// ended because the pod that was asked for is not in it any more.
 	all := document.Query{IP: q.IP, Prefix: q.Prefix, Network: q.Network, Cluster: q.Cluster, Node: q.Node}
-	select {
-	case h.polls <- struct{}{}:
-		context.AfterFunc(ctx, func() { <-h.polls })
-	default:
+	if !h.polls.TryAcquire(1) {
 		return nil, errors.New("too many watches of other nodes, or of pods, are open; close one")
 	}
+	context.AfterFunc(ctx, func() { h.polls.Release(1) })
 	var known []document.Conflict
 	return poll(ctx, pollInterval,
 		func() (document.Conflicts, error) { return h.backend.Conflicts(ctx, all) },

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/internal/serve"
@@ -115,16 +116,16 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 
 type handler struct {
 	backend Backend
-	watches chan struct{} // has a value for each open watch
-	polls   chan struct{} // and for each that polls
+	watches *semaphore.Weighted // open ones
+	polls   *semaphore.Weighted // those of them that poll
 }
 
 // documentHandler answers a request that is valid.
 type documentHandler func(http.ResponseWriter, *http.Request, document.Query)
 
 // NewHandler returns the handler of all documents. So many watches of other nodes, or of pods, may be open at one time.
-func NewHandler(backend Backend, polls int) http.Handler {
-	h := &handler{backend, make(chan struct{}, maxWatches), make(chan struct{}, polls)}
+func NewHandler(backend Backend, polls int64) http.Handler {
+	h := &handler{backend, semaphore.NewWeighted(maxWatches), semaphore.NewWeighted(polls)}
 	watches := map[string]documentHandler{"/v1/bindings": h.stream(h.watchBindings), "/v1/conflicts": h.stream(h.watchConflicts)}
 	documents := map[string]documentHandler{
 		"/v1/bindings":  answer(backend.Bindings),

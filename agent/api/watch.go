@@ -27,13 +27,11 @@ var errWatch = errors.New("a watch")
 // stream returns a handler that sends events as JSON documents, one a line.
 func (h *handler) stream(watch func(context.Context, document.Query) (iter.Seq[any], error)) documentHandler {
 	return func(w http.ResponseWriter, r *http.Request, q document.Query) {
-		select {
-		case h.watches <- struct{}{}:
-			defer func() { <-h.watches }()
-		default:
+		if !h.watches.TryAcquire(1) {
 			fail(w, http.StatusServiceUnavailable, errors.New("too many watches are open; close one"))
 			return
 		}
+		defer h.watches.Release(1)
 		events, err := watch(r.Context(), q) // the server cancels it when this function returns
 		if err != nil {
 			fail(w, statusOf(err), err)

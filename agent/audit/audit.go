@@ -8,6 +8,7 @@ package audit
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -156,13 +157,8 @@ func (a *Audit) log(findings []document.Finding) {
 		a.opts.Log.Log(context.Background(), level, text, "ip", f.IP, "cniNetwork", f.CNINetwork, "book", f.Book, "pod", f.Pod.String(),
 			"interface", f.Interface, "reservedFor", f.ReservedFor)
 	}
-	ended := 0
-	for k := range a.known {
-		if !now[k] {
-			ended++
-		}
-	}
-	if ended > 0 && a.lines.Allow() {
+	maps.DeleteFunc(a.known, func(k candidate, _ bool) bool { return now[k] })
+	if ended := len(a.known); ended > 0 && a.lines.Allow() {
 		a.opts.Log.Info("findings of the audit ended, or cannot be checked now", "ended", ended, "findings", len(findings))
 	}
 	a.known = now

@@ -39,7 +39,9 @@ type table map[string]*sandbox
 // pods that run and, of the others, the youngest.
 func (t *table) update(list []*runtimeapi.PodSandbox) {
 	next := make(table, len(list))
-	now, uptime := time.Now(), uptime()
+	now := time.Now()
+	var uptime unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &uptime) // it cannot fail
 	for _, entry := range list {
 		id, ready := entry.GetId(), entry.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 		if id == "" || len(id) > maxID {
@@ -47,7 +49,7 @@ func (t *table) update(list []*runtimeapi.PodSandbox) {
 		}
 		s := (*t)[id]
 		if s == nil {
-			s = &sandbox{id: id, created: entry.GetCreatedAt(), Change: Change{CreatedAt: createdAt(entry.GetCreatedAt(), now, uptime)}}
+			s = &sandbox{id: id, created: entry.GetCreatedAt(), Change: Change{CreatedAt: createdAt(entry.GetCreatedAt(), now, time.Duration(uptime.Nano()))}}
 		}
 		if ready && !s.ready && (s.Cookie == 0 || s.Result == nil) {
 			// Some runtimes list a sandbox before CNI has finished.
@@ -71,14 +73,6 @@ func createdAt(nanoseconds int64, now time.Time, uptime time.Duration) time.Time
 		return time.Time{}
 	}
 	return now.Add(-age)
-}
-
-func uptime() time.Duration {
-	var clock unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &clock) != nil {
-		return 0
-	}
-	return time.Duration(clock.Nano())
 }
 
 // compare orders sandboxes: those that run, the younger ones, by id.
