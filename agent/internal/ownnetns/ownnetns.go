@@ -3,7 +3,6 @@
 package ownnetns
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,15 +26,11 @@ func Main(m *testing.M) {
 	cmd.Env = append(os.Environ(), mark+"=1")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	err := cmd.Run()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		os.Exit(exit.ExitCode())
-	}
-	if err != nil {
+	if err := cmd.Run(); cmd.ProcessState == nil {
 		fmt.Fprintln(os.Stderr, "making a netns for the tests:", err)
 		os.Exit(1)
 	}
-	os.Exit(0)
+	os.Exit(cmd.ProcessState.ExitCode())
 }
 
 // Pod is a network namespace without a name, and a process in it.
