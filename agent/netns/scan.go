@@ -189,26 +189,28 @@ func (v *View) Find(ip netip.Addr) iter.Seq[Address] {
 	}
 }
 
-// Holds reports whether the netns has the address, or a local route to it, and answers for it with these tags on the peer.
-func (v *View) Holds(ip netip.Addr, outer, inner uint16) bool {
+// finds reports whether an entry of an address meets a condition.
+func (v *View) finds(ip netip.Addr, condition func(Address) bool) bool {
 	for a := range v.Find(ip) {
-		if a.answers(outer, inner) {
+		if condition(a) {
 			return true
 		}
 	}
 	return false
 }
 
+// Holds reports whether the netns has the address, or a local route to it, and answers for it with these tags on the peer.
+func (v *View) Holds(ip netip.Addr, outer, inner uint16) bool {
+	return v.finds(ip, func(a Address) bool { return a.answers(outer, inner) })
+}
+
 // Uses is Holds for what the kernel uses now: an address that is valid, on a device that is up, or a local route to it. Beside
 // addresses on other devices, one on a loopback device does not count: real servers of a load balancer have its address there, send
 // from it, and do not answer for it (arp_ignore 1). For IPv6, Linux answers for none.
 func (v *View) Uses(ip netip.Addr, outer, inner uint16) bool {
-	for a := range v.Find(ip) {
-		if a.answers(outer, inner) && a.Valid && !a.Down && (a.Where != OnLoopback || v.Unnumbered()) {
-			return true
-		}
-	}
-	return false
+	return v.finds(ip, func(a Address) bool {
+		return a.answers(outer, inner) && a.Valid && !a.Down && (a.Where != OnLoopback || v.Unnumbered())
+	})
 }
 
 // HoldsAddress is Holds without local routes: no event tells when one of these ends.
@@ -233,20 +235,12 @@ func (v *View) Configured(ip netip.Addr) bool {
 // Elsewhere reports whether the netns has the address where it does not receive packets with these tags from the peer: on
 // another device, or with other tags; or may have it because not all addresses are listed.
 func (v *View) Elsewhere(ip netip.Addr, outer, inner uint16) bool {
-	for a := range v.Find(ip) {
-		if !a.Lost && a.Where != OnLoopback && !a.answers(outer, inner) {
-			return true
-		}
-	}
-	return v.More
+	return v.More || v.finds(ip, func(a Address) bool { return !a.Lost && a.Where != OnLoopback && !a.answers(outer, inner) })
 }
 
 // Has reports whether the netns has the address on any device, or a local route to it.
 func (v *View) Has(ip netip.Addr) bool {
-	for range v.Find(ip) {
-		return true
-	}
-	return false
+	return v.finds(ip, func(Address) bool { return true })
 }
 
 // Unnumbered reports whether the netns has addresses on loopback devices only, if any, as a host that announces
@@ -258,12 +252,7 @@ func (v *View) Unnumbered() bool {
 // Valid reports whether the netns has the address validly on the peer, a device on top of it or a loopback device, or has a
 // local route to it there.
 func (v *View) Valid(ip netip.Addr) bool {
-	for a := range v.Find(ip) {
-		if a.Where != Elsewhere && a.Valid {
-			return true
-		}
-	}
-	return false
+	return v.finds(ip, func(a Address) bool { return a.Where != Elsewhere && a.Valid })
 }
 
 // Covers reports whether the list of addresses is complete for packets with these tags. It is not
