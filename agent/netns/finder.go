@@ -71,7 +71,7 @@ func NewFinder() (*Finder, error) {
 // Close releases the netlink socket.
 func (f *Finder) Close() { f.handle.Close() }
 
-// Errors of [Finder.Scan], besides those of [Scan].
+// Errors of [Finder.Scan], besides those of [Scan]; the last is that of [Finder.Search], too.
 var (
 	ErrNotFound = errors.New("no process and no name under /run/netns leads to it")
 	errMoved    = errors.New("its name now leads to another netns")
@@ -79,14 +79,14 @@ var (
 	ErrTooSoon = errors.New("the last search for namespaces was less than " + SearchPause.String() + " ago")
 )
 
-// SearchPause is the least time between two searches of all processes by [Finder.Scan].
+// SearchPause is the least time between two searches of all processes.
 const SearchPause = 20 * time.Millisecond
 
 // Scan enters the netns with that id and lists its addresses as [Scan] does. peer is the index of the
 // device inside. It tries the known reference, then new names, because most runtimes name what they
 // make, and last every process of the node.
 func (f *Finder) Scan(id, peer int) (ref Ref, view View, err error) {
-	for _, search := range []func() error{nil, f.searchNames, f.searchSoon} {
+	for _, search := range []func() error{nil, f.searchNames, f.Search} {
 		if search != nil {
 			if err := search(); err != nil {
 				return ref, view, err
@@ -171,8 +171,12 @@ func (f *Finder) Identify(file *os.File) int {
 	return id
 }
 
-// Search finds every other netns that has a name under /run/netns or a process.
+// Search finds every other netns that has a name under /run/netns or a process, unless the last search was less than
+// SearchPause ago (ErrTooSoon).
 func (f *Finder) Search() error {
+	if time.Since(f.searched) < SearchPause {
+		return ErrTooSoon
+	}
 	refs, err := f.Refs()
 	if err != nil {
 		return err
@@ -187,14 +191,6 @@ func (f *Finder) Search() error {
 	return nil
 }
 
-// searchSoon searches like Search, unless the last search was less than SearchPause ago (ErrTooSoon).
-func (f *Finder) searchSoon() error {
-	if time.Since(f.searched) < SearchPause {
-		return ErrTooSoon
-	}
-	return f.Search()
-}
-
 // searchNames finds every other netns whose name is new since the last search, so that one more pod on
 // a full node costs little. It does not notice that a name now leads to another netns.
 func (f *Finder) searchNames() error {
@@ -205,19 +201,14 @@ func (f *Finder) searchNames() error {
 	for _, ref := range f.refs {
 		known[ref.Path] = true
 	}
-	return eachName(func(path, name string) {
-		if known[path] || len(f.refs) >= maxCandidates {
-			return
+	refs, _, err := f.NewNames(known)
+	for _, ref := range refs {
+		id, ok := f.idAt(ref.Path) // it may get one later
+		if previous := f.refs[id]; ok && (previous.Inode != ref.Inode || previous.Name == "" || !previous.Exists()) {
+			f.refs[id] = ref
 		}
-		ino, err := inode(path)
-		if err != nil || ino == f.own {
-			return
-		}
-		id, ok := f.idAt(path) // it may get one later
-		if previous := f.refs[id]; ok && (previous.Inode != ino || previous.Name == "" || !previous.Exists()) {
-			f.refs[id] = Ref{Path: path, Inode: ino, Name: name}
-		}
-	})
+	}
+	return err
 }
 
 // idAt returns the id of the netns at path, false if it has none.
