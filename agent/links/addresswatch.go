@@ -30,19 +30,16 @@ const (
 // net/netlink/af_netlink.c). It needs no descriptor of any pod's netns.
 type addressWatch struct {
 	conn *socket.Conn
-	// changed is called for each netns with events. overran is called when the kernel dropped
-	// events: any address of any netns may have changed before the call.
-	changed func(nsid int)
-	overran func()
-	// ended is called for each netns that has lost its id, which it does when it ends.
-	ended func(nsid int)
+	// request gets scanNetns for each netns with events, scanEverything when the kernel dropped events: any address of any
+	// netns may have changed before the call; and netnsGone for each netns that has lost its id, which it does when it ends.
+	request func(any)
 
 	event   addressEvent
-	netns   map[int]bool // those with events since the last calls of changed
+	netns   map[int]bool // those with events that were not passed on yet
 	overrun bool
 }
 
-func openAddressWatch(buffer int) (*addressWatch, error) {
+func openAddressWatch(buffer int, request func(any)) (*addressWatch, error) {
 	conn, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE, "netlink", nil)
 	if err != nil {
 		return nil, fmt.Errorf("opening the address watch: %w", err)
@@ -58,7 +55,7 @@ func openAddressWatch(buffer int) (*addressWatch, error) {
 		conn.Close()
 		return nil, fmt.Errorf("subscribing to addresses: %w", err)
 	}
-	return &addressWatch{conn: conn, netns: make(map[int]bool), ended: func(int) {}}, nil
+	return &addressWatch{conn: conn, request: request, netns: make(map[int]bool)}, nil
 }
 
 // run watches until ctx ends or a call fails, and closes the socket.
@@ -75,7 +72,7 @@ func (w *addressWatch) run(ctx context.Context) error {
 		})
 		err = errors.Join(err, failed)
 		for nsid := range w.netns {
-			w.changed(nsid)
+			w.request(scanNetns(nsid))
 		}
 		clear(w.netns)
 	}
@@ -97,7 +94,7 @@ func (w *addressWatch) read(fd uintptr) (done bool, err error) {
 			// scan after that finds all changes.
 			if w.overrun {
 				w.overrun = false
-				w.overran()
+				w.request(scanEverything{})
 			}
 			return done, nil
 		case err != nil:
@@ -107,7 +104,7 @@ func (w *addressWatch) read(fd uintptr) (done bool, err error) {
 			if w.event.changed() {
 				w.netns[w.event.netns] = true
 			} else if nsid, ok := w.event.ended(); ok {
-				w.ended(nsid)
+				w.request(netnsGone(nsid))
 			}
 		}
 	}

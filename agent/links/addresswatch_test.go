@@ -18,30 +18,30 @@ type received struct {
 	mu      sync.Mutex
 	changed map[int]int // by netns id
 	lost    int
-	hold    chan struct{} // while open, changed does not return
+	hold    chan struct{} // while open, a change does not return
 }
 
 // startWatch runs an addressWatch until the test ends.
 func startWatch(t *testing.T, buffer int) *received {
 	t.Helper()
 	h := &received{changed: make(map[int]int)}
-	w, err := openAddressWatch(buffer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.changed = func(nsid int) {
+	w, err := openAddressWatch(buffer, func(request any) {
 		h.mu.Lock()
-		h.changed[nsid]++
-		hold := h.hold
+		var hold chan struct{}
+		switch request := request.(type) {
+		case scanNetns:
+			h.changed[int(request)]++
+			hold = h.hold
+		case scanEverything:
+			h.lost++
+		}
 		h.mu.Unlock()
 		if hold != nil {
 			<-hold
 		}
-	}
-	w.overran = func() {
-		h.mu.Lock()
-		h.lost++
-		h.mu.Unlock()
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -71,7 +71,7 @@ func (h *received) wait(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// counts returns how often changed was called for that netns, and how often overran was called.
+// counts returns how often that netns was reported, and how often everything was.
 func (h *received) counts(nsid int) (changed, lost int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -202,7 +202,7 @@ func TestAddressOverrun(t *testing.T) {
 // BenchmarkAddressEvents reads what a pod that changes its addresses all the time has caused.
 func BenchmarkAddressEvents(b *testing.B) {
 	_, change := podWithID(b, "pod1")
-	w, err := openAddressWatch(addressBuffer)
+	w, err := openAddressWatch(addressBuffer, func(any) {})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -48,13 +48,10 @@ func (w *Watcher) session(ctx context.Context) error {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	defer fail(nil)
-	watch, err := openAddressWatch(addressBuffer)
+	watch, err := openAddressWatch(addressBuffer, w.requests.add)
 	if err != nil {
 		return err
 	}
-	watch.changed = func(nsid int) { w.requests.add(scanNetns(nsid)) }
-	watch.ended = func(nsid int) { w.requests.add(netnsGone(nsid)) }
-	watch.overran = func() { w.requests.add(scanEverything{}) }
 	tasks.Go(func() { fail(watch.run(subscribed)) })
 	defer w.watchNames(&tasks)()
 
