@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/dupip/dupip/agent/netns"
 )
 
@@ -205,6 +207,20 @@ func (s *inside) unsupported(supported bool) (all []Interface) {
 		}
 		if n := ns.more + ns.left; n > 0 {
 			all = append(all, Interface{Name: fmt.Sprintf("%d more", n), State: Unsupported, Netns: ns.ref, Reason: tooMany})
+		}
+	}
+	return all
+}
+
+// unsupportedNetkit lists the netkit devices of the node that cannot be observed: programs are attached to both ends of a pair by
+// the primary one (drivers/net/netkit.c).
+func unsupportedNetkit(links []netlink.Link) (all []Interface) {
+	for _, link := range links {
+		netkit, ok := link.(*netlink.Netkit)
+		if attrs := link.Attrs(); ok && attrs.NetNsID >= 0 && !netkit.IsPrimary() {
+			all = append(all, Interface{
+				Name: attrs.Name, Index: attrs.Index, State: Unsupported, Reason: "the primary end of this netkit pair is not on the node",
+			})
 		}
 	}
 	return all

@@ -45,10 +45,8 @@ func listDefaultRoutes() (defaultRoutes, error) {
 // leadsToNetns reports whether a link is one end of a pair whose other end is in another netns, and which no
 // default route uses: it leads into a pod, or is an uplink without a default route.
 func (d defaultRoutes) leadsToNetns(link netlink.Link) bool {
-	pair := link.Type() == "veth"
-	if netkit, ok := link.(*netlink.Netkit); ok {
-		pair = observableNetkit(netkit)
-	}
+	netkit, ok := link.(*netlink.Netkit)
+	pair := link.Type() == "veth" || ok && netkit.IsPrimary() // see unsupportedNetkit
 	return pair && link.Attrs().NetNsID >= 0 && !d.devices[link.Attrs().Index]
 }
 
