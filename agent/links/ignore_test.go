@@ -39,7 +39,7 @@ func TestIgnoredInterfaces(t *testing.T) {
 			return strings.Join(names, " ") == name
 		}
 	}
-	w, wait := watch(t, links.Options{Ignore: prefix("test")})
+	w, wait := watch(t, links.Options{}, func(w *links.Watcher) { w.SetIgnore(prefix("test")) })
 	wait("pod2 added", func(e links.Event) bool {
 		if e.Kind == links.Added && e.Interface.Name == "test1" {
 			t.Error("the ignored interface was announced")

@@ -29,8 +29,8 @@ func TestMain(m *testing.M) { ownnetns.Main(m) }
 // eventTimeout is how long a test waits for an event. It is long because the machine may be busy.
 const eventTimeout = 2 * time.Minute
 
-// watch starts a Watcher and returns it with a function that waits for an event.
-func watch(t *testing.T, opts links.Options) (*links.Watcher, func(what string, ok func(links.Event) bool) links.Event) {
+// watch prepares and starts a Watcher, and returns it with a function that waits for an event.
+func watch(t *testing.T, opts links.Options, before ...func(*links.Watcher)) (*links.Watcher, func(what string, ok func(links.Event) bool) links.Event) {
 	t.Helper()
 	testneeds.Root(t)
 	observer, err := bpf.Load(bpf.Options{})
@@ -45,6 +45,9 @@ func watch(t *testing.T, opts links.Options) (*links.Watcher, func(what string, 
 	w, err := links.New(opts)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, prepare := range before {
+		prepare(w)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

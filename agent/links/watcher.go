@@ -45,8 +45,6 @@ type Options struct {
 	// LinkBuffer is the receive buffer of the link subscription in bytes (4 MiB, room for a
 	// few thousand events).
 	LinkBuffer int
-	// Ignore selects host-side interfaces to exclude; nil selects none. See [Watcher.SetIgnore].
-	Ignore func(name string) bool
 }
 
 // Watcher owns the list of interfaces. Run does all the work in one goroutine.
@@ -91,7 +89,7 @@ func New(opts Options) (*Watcher, error) {
 		inside:   inside{log: opts.Log, finder: finder, identify: finder.Identify, names: newScans(time.Now())},
 		attacher: attacher{log: opts.Log, observer: opts.Observer, attached: make(map[uint32]*bpf.Attachment)},
 	}
-	w.ignore.Store(&opts.Ignore)
+	w.ignore.Store(new(func(string) bool))
 	ignored := func(name string) bool { ignore := *w.ignore.Load(); return ignore != nil && ignore(name) }
 	reachable := func(nsid int) bool { _, ok := finder.Ref(nsid); return ok }
 	w.table = newTable(opts.Log, opts.Quiet, ignored, reachable)
@@ -105,7 +103,7 @@ func (w *Watcher) Events() <-chan Event { return w.events }
 // interface are merged and limited in rate.
 func (w *Watcher) Refresh(generation uint32) { w.requests.add(scanInterface(generation)) }
 
-// SetIgnore replaces [Options].Ignore: the watcher detaches from the interfaces that it selects, and
+// SetIgnore sets which host-side interfaces are excluded; nil and the default select none. The watcher detaches from these, and
 // attaches to others. Safe for concurrent use; it does not block.
 func (w *Watcher) SetIgnore(ignore func(name string) bool) {
 	w.ignore.Store(&ignore)
