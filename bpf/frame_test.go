@@ -13,8 +13,7 @@ import (
 func (f Frame) encode(tag uint32) []byte {
 	b := make([]byte, frameHeader)
 	binary.LittleEndian.PutUint64(b, uint64(f.Time))
-	key := f.key()
-	copy(b[8:], key[:])
+	_, _ = binary.Encode(b[8:], binary.LittleEndian, f.key())
 	binary.LittleEndian.PutUint32(b[40:], uint32(f.Length))
 	binary.LittleEndian.PutUint32(b[44:], uint32(len(f.Data)))
 	binary.LittleEndian.PutUint32(b[48:], tag)

@@ -1,7 +1,6 @@
 package bpf
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -14,46 +13,61 @@ const batch = 4096
 
 // address and known are struct address and struct known of include/.
 type (
-	address [32]byte
-	known   [32]byte
+	address struct {
+		IP                  [16]byte
+		Ifindex, Generation uint32 // of the interface that it was seen at
+		Outer, Inner        uint16 // VLAN ids
+		_                   uint32
+	}
+	known [32]byte
 )
 
-// ifindex and generation of the interface that an address was seen at.
-func (a *address) ifindex() int       { return int(binary.LittleEndian.Uint32(a[16:])) }
-func (a *address) generation() uint32 { return binary.LittleEndian.Uint32(a[20:]) }
+// key is what the kernel's tables have for an address.
+func (a *Address) key() address {
+	return address{IP: a.IP.As16(), Ifindex: a.Ifindex, Generation: a.Generation, Outer: a.VLAN.Outer, Inner: a.VLAN.Inner}
+}
 
-// Prune removes the addresses of detached interfaces from the kernel's table, and returns how many, so
-// that data about deleted pods is not kept. The error matches [os.ErrClosed] after Close.
-func (o *Observer) Prune() (removed int, err error) {
+// Prune removes the addresses of detached interfaces from the kernel's table, so that data about deleted pods is not kept. The
+// error matches [os.ErrClosed] after Close.
+func (o *Observer) Prune() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
-		return 0, fmt.Errorf("prune the addresses: %w", os.ErrClosed)
+		return fmt.Errorf("prune the addresses: %w", os.ErrClosed)
 	}
 	keys, values := make([]address, batch), make([]known, batch)
 	var stale []address
 	var cursor ebpf.MapBatchCursor
 	for seen := 0; seen < 2*int(o.addresses.MaxEntries())+batch; {
 		n, err := o.addresses.BatchLookup(&cursor, keys, values, nil)
-		for i := range keys[:n] {
-			attachment := o.attached[keys[i].ifindex()]
-			if attachment == nil || attachment.generation != keys[i].generation() {
-				stale = append(stale, keys[i])
+		for _, key := range keys[:n] {
+			if attachment := o.attached[int(key.Ifindex)]; attachment == nil || attachment.generation != key.Generation {
+				stale = append(stale, key)
 			}
 		}
 		if seen += n; errors.Is(err, ebpf.ErrKeyNotExist) {
 			break
 		}
 		if err != nil {
-			return 0, fmt.Errorf("list the addresses: %w", err)
+			return fmt.Errorf("list the addresses: %w", err)
 		}
 	}
-	for i := range stale {
-		// The kernel may have replaced it.
-		if err := o.addresses.Delete(&stale[i]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return removed, fmt.Errorf("remove an address: %w", err)
-		}
-		removed++
+	if err := o.remove(stale); err != nil {
+		return fmt.Errorf("remove an address: %w", err)
 	}
-	return removed, nil
+	return nil
+}
+
+// remove removes addresses from the kernel's table, if they are there.
+func (o *Observer) remove(keys []address) error {
+	for len(keys) > 0 {
+		n, err := o.addresses.BatchDelete(keys, nil)
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			n++ // the kernel has replaced that one, and stopped there
+		} else if err != nil {
+			return err
+		}
+		keys = keys[min(n, len(keys)):]
+	}
+	return nil
 }

@@ -15,10 +15,10 @@ func TestPrune(t *testing.T) {
 		p.send(t, ipv6Frame("2001:db8::7"))
 		waitFor(t, o, data("10.0.0.7")...)
 		waitFor(t, o, data("2001:db8::7")...)
-		if removed, err := o.Prune(); err != nil || removed != 0 {
-			t.Errorf("pruned %d, %v, while all is observed", removed, err)
-		}
 		before := count(t, o)
+		if err := o.Prune(); err != nil || count(t, o) < before {
+			t.Errorf("pruned %d, %v, while all is observed", before-count(t, o), err)
+		}
 		if before < 2 {
 			t.Fatalf("%d addresses are remembered, want 2 or more", before)
 		}
@@ -28,8 +28,9 @@ func TestPrune(t *testing.T) {
 		present := attach(t, o, p.ifindex, 2)
 		p.send(t, ipv4Frame("10.0.0.8"))
 		waitFor(t, o, data("10.0.0.8")...)
-		if removed, err := o.Prune(); err != nil || removed < before {
-			t.Errorf("pruned %d, %v, want %d", removed, err, before)
+		all := count(t, o)
+		if err := o.Prune(); err != nil || all-count(t, o) < before {
+			t.Errorf("pruned %d, %v, want %d", all-count(t, o), err, before)
 		}
 		p.send(t, ipv4Frame("10.0.0.8"))
 		wantRecords(t, o, "known after pruning others")
@@ -39,13 +40,13 @@ func TestPrune(t *testing.T) {
 		if err := present.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := o.Prune(); err != nil || count(t, o) != 0 {
+		if err := o.Prune(); err != nil || count(t, o) != 0 {
 			t.Errorf("%d addresses are left of no interface, %v", count(t, o), err)
 		}
 		if err := o.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := o.Prune(); !errors.Is(err, os.ErrClosed) {
+		if err := o.Prune(); !errors.Is(err, os.ErrClosed) {
 			t.Errorf("pruning after Close gave %v", err)
 		}
 	})

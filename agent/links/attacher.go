@@ -117,7 +117,7 @@ func (a *attacher) prune() {
 		return
 	}
 	a.pruneDue = false
-	if _, err := a.observer.Prune(); err != nil {
+	if err := a.observer.Prune(); err != nil {
 		a.log.Warn("addresses of interfaces that are gone could not be removed from the kernel's table; the next interface that goes tries again", "error", err)
 	}
 }
