@@ -40,8 +40,8 @@ type AttachOptions struct {
 type hook interface {
 	// state asks the kernel, and reads the link if it is nil. Without the interface it is Detached.
 	state(link netlink.Link) (State, error)
-	// detach removes our program only. It is no error if that is gone.
-	detach() error
+	// Close removes our program only. It is no error if that is gone.
+	Close() error
 }
 
 // Attachment is the observer's program at one interface. Its methods are safe for concurrent use.
@@ -161,7 +161,7 @@ func (a *Attachment) close() error {
 	// First: without its entry the program does nothing, also while it is detached, which may take 18 ms, and
 	// if that fails.
 	err := a.observer.removeEntry(a.ifindex)
-	if detachErr := a.hook.detach(); detachErr != nil {
+	if detachErr := a.hook.Close(); detachErr != nil {
 		return errors.Join(err, fmt.Errorf("detach from interface %d: %w", a.ifindex, detachErr))
 	}
 	a.closed = true

@@ -14,7 +14,7 @@ import (
 // other end sends. For both TC_ACT_UNSPEC means the next program, and in both the ifindex and the data are those of a packet
 // that enters at the interface (drivers/net/netkit.c).
 type chainHook struct {
-	link    link.Link
+	link.Link
 	id      link.ID
 	ifindex int
 	chain   ebpf.AttachType
@@ -71,8 +71,6 @@ func (h *chainHook) state(l netlink.Link) (State, error) {
 	}
 	return shadowedByXDP(h.ifindex, l)
 }
-
-func (h *chainHook) detach() error { return h.link.Close() }
 
 // chainPrograms lists the programs of a chain in the order they run, none if the kernel or the interface has no such
 // chain, or if there is no such interface.

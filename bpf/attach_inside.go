@@ -97,7 +97,7 @@ func (h *insideHook) release() error {
 
 // state is never Shadowed: programs of another netns are listed only there, and it may be gone.
 func (h *insideHook) state(netlink.Link) (State, error) {
-	info, err := h.link.Info()
+	info, err := h.Info()
 	if err != nil {
 		return Detached, err
 	}
@@ -109,6 +109,4 @@ func (h *insideHook) state(netlink.Link) (State, error) {
 	return Attached, nil
 }
 
-func (h *insideHook) detach() error {
-	return errors.Join(h.link.Close(), h.release())
-}
+func (h *insideHook) Close() error { return errors.Join(h.chainHook.Close(), h.release()) }

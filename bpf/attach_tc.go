@@ -30,10 +30,7 @@ func attachTC(program *ebpf.Program, ifindex int, createQdisc bool) (hook, error
 	if err != nil {
 		return nil, fmt.Errorf("read the id of the program: %w", err)
 	}
-	id, ok := info.ID()
-	if !ok {
-		return nil, errors.New("read the id of the program: the kernel returns none")
-	}
+	id, _ := info.ID() // kernels without ids are older than those that run the program
 	filter := ownFilter(ifindex)
 	filter.Fd = program.FD()
 
@@ -155,7 +152,7 @@ func (h *tcHook) state(link netlink.Link) (State, error) {
 	return Detached, nil
 }
 
-func (h *tcHook) detach() error {
+func (h *tcHook) Close() error {
 	_, err := removeFilter(h.ifindex, h.isMine)
 	return err
 }

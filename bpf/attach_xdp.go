@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-type xdpHook struct{ link link.Link }
+type xdpHook struct{ link.Link }
 
 // attachXDP attaches in native mode if the driver supports that, else in generic mode, which is slower.
 // A veth with a large MTU or with few queues refuses native mode.
@@ -31,12 +31,12 @@ func attachXDP(program *ebpf.Program, ifindex int) (hook, error) {
 	if err != nil {
 		return nil, classify(err)
 	}
-	return &xdpHook{link: attached}, nil
+	return &xdpHook{attached}, nil
 }
 
 // state never returns Shadowed: nothing runs before XDP, and an interface has one XDP program only.
 func (h *xdpHook) state(netlink.Link) (State, error) {
-	info, err := h.link.Info()
+	info, err := h.Info()
 	if err != nil {
 		return Detached, err
 	}
@@ -46,5 +46,3 @@ func (h *xdpHook) state(netlink.Link) (State, error) {
 	}
 	return Attached, nil
 }
-
-func (h *xdpHook) detach() error { return h.link.Close() }

@@ -173,7 +173,7 @@ func TestInsideMoved(t *testing.T) {
 func TestInsideDetachedByOthers(t *testing.T) {
 	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
 		a := p.attach(t, o, 1)
-		if err := a.hook.(*insideHook).link.Detach(); err != nil {
+		if err := a.hook.(*insideHook).Detach(); err != nil {
 			t.Fatal(err)
 		}
 		wantState(t, a, "its link detached", Detached)
