@@ -161,10 +161,8 @@ func (a *Agent) assemble(c *config.Config) error {
 		operations: make(chan func()), stopped: make(chan struct{}),
 		ready: a.opts.Ready, forgetting: forgetting{log: a.opts.Log, forget: a.observer.Forget}, scanning: make(scanning), host: hostProbes{list: links.ListHostAddresses},
 	}
-	limits := c.Limits()
 	l.prober = probe.New(probe.Options{
 		Log: a.opts.Log, Sender: a.sender, Bindings: l.detector, Rescan: a.watcher.Refresh,
-		Budget:   probe.NewBudget(limits.VerifyPerSecond, limits.RefreshPerSecond),
 		Solicits: func(network string) bool { return l.table.Config().Solicits(network) },
 	})
 	if a.opts.ConfiguredEvidence != Off {

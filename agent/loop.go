@@ -289,7 +289,7 @@ func (l *loop) probe(a exchange.Probe, now time.Time) {
 func (l *loop) configure(c *config.Config, now time.Time) {
 	limits := c.Limits()
 	l.detector.SetLimits(limits.Bindings, limits.BindingsPerInterface, limits.History)
-	l.prober.Budget.Set(limits.VerifyPerSecond, limits.RefreshPerSecond)
+	l.prober.Budget = probe.NewBudget(limits.VerifyPerSecond, limits.RefreshPerSecond)
 	l.exchange.Apply(l.detector.SetShared(func(key detector.Key) bool { return c.Shared(key.IP) }, now), now)
 	l.observe(l.table.Configure(c, now), now)
 	l.exchange.Configure(func(network string) bool { return c.Scope(network) == config.Cluster }, now)

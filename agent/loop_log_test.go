@@ -12,6 +12,7 @@ import (
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/agent/pods"
+	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/agent/report"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
@@ -51,7 +52,7 @@ func TestDebugLines(t *testing.T) {
 	verify := exchange.Probe{Probe: detector.Probe{Key: detector.Key{Network: "default", IP: one}, Holder: i.Holder, Interface: i.Ref, Purpose: detector.Verify}}
 	l.probe(verify, time.Now())
 	expect(`"probe sent" ip=10.0.0.1 interface=veth vlan=0 innerVLAN=0 purpose=verify`)
-	l.prober.Budget.Set(0, 0)
+	l.prober.Budget = probe.NewBudget(0, 0)
 	l.probe(verify, time.Now())
 	expect(`"probe not sent" ip=10.0.0.1 network=default ifindex=2 purpose=verify reason="the node's rate limit"`)
 

@@ -61,9 +61,8 @@ func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 	}
 	probes := new(probeCounter)
 	c := parsed(t, text)
-	limits := c.Limits()
 	l.prober = probe.New(probe.Options{
-		Log: log, Sender: probes, Bindings: l.detector, Rescan: func(uint32) {}, Budget: probe.NewBudget(limits.VerifyPerSecond, limits.RefreshPerSecond),
+		Log: log, Sender: probes, Bindings: l.detector, Rescan: func(uint32) {},
 		Solicits: func(network string) bool { return l.table.Config().Solicits(network) },
 	})
 	l.table = observe.New(observe.Options{

@@ -23,14 +23,6 @@ func NewBudget(verifyPerSecond, refreshPerSecond int) *Budget {
 	}
 }
 
-// Set changes the limits.
-func (b *Budget) Set(verifyPerSecond, refreshPerSecond int) {
-	b.verify.SetLimit(rate.Limit(verifyPerSecond))
-	b.verify.SetBurst(verifyPerSecond)
-	b.refresh.SetLimit(rate.Limit(refreshPerSecond))
-	b.refresh.SetBurst(refreshPerSecond)
-}
-
 // Allow takes one probe from the budget and reports whether there was one. A quarter of each budget is
 // reserved: for this node's own suspicions, and for the addresses that have a binding. Probes that yield leave
 // it; they are for other nodes, or for addresses without a binding.

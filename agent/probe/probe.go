@@ -60,12 +60,13 @@ type Bindings interface {
 	SuppressedUntil(key detector.Key, id detector.HolderID) time.Time
 }
 
-// Options configures a [Prober]. All fields but ScanFor must be set.
+// Options configures a [Prober]. All fields but ScanFor and Budget must be set.
 type Options struct {
 	Log      *slog.Logger
 	Sender   Sender
 	Bindings Bindings
-	Budget   *Budget
+	// Budget must be set before the first probe, and may be replaced.
+	Budget *Budget
 	// Solicits reports whether probes may be sent in a network.
 	Solicits func(network string) bool
 	// Rescan requests a new scan of the netns behind an interface.
