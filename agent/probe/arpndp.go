@@ -20,19 +20,13 @@ type Target struct {
 	OuterVLAN, InnerVLAN uint16
 }
 
-var (
-	broadcast   = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
-	unknownMAC  = net.HardwareAddr{0, 0, 0, 0, 0, 0}
-	unspecified = netip.IPv4Unspecified()
-)
-
 // Frame builds the probe of a target: an ARP probe for IPv4 (RFC 5227, section 2.1.1), a neighbour
 // solicitation for IPv6 (RFC 4861, section 4.3). mac is the source, see [MAC].
 func Frame(t Target, mac net.HardwareAddr) ([]byte, error) {
 	frame := ethernet.Frame{Source: mac}
 	var err error
 	if t.IP.Is4() {
-		frame.Destination, frame.EtherType = broadcast, ethernet.EtherTypeARP
+		frame.Destination, frame.EtherType = ethernet.Broadcast, ethernet.EtherTypeARP
 		frame.Payload, err = arpProbe(t.IP, mac)
 	} else {
 		frame.EtherType = ethernet.EtherTypeIPv6
@@ -57,7 +51,8 @@ func Frame(t Target, mac net.HardwareAddr) ([]byte, error) {
 // arpProbe has the sender address 0.0.0.0: it makes no neighbour entry in the pod, and pods without a
 // route to the sender answer it, too.
 func arpProbe(target netip.Addr, mac net.HardwareAddr) ([]byte, error) {
-	packet, err := arp.NewPacket(arp.OperationRequest, mac, unspecified, unknownMAC, target)
+	var unknown [6]byte
+	packet, err := arp.NewPacket(arp.OperationRequest, mac, netip.IPv4Unspecified(), unknown[:], target)
 	if err != nil {
 		return nil, err
 	}
