@@ -224,7 +224,8 @@ func (a *Agent) newAudit(l *loop) *audit.Audit {
 	opts := audit.Options{
 		Log: a.opts.Log, Grace: a.opts.UnheldAfter, Sandboxes: a.pods.Sandboxes, Relist: a.pods.Relist,
 		Node: func(ctx context.Context) (node audit.Node, err error) {
-			err = l.do(ctx, func() { node = audit.NodeOf(l.table, l.detector.Bindings(l.local)) })
+			local := func(b *detector.Binding) bool { return b.Holder.ID.Node == l.table.Host.Node }
+			err = l.do(ctx, func() { node = audit.NodeOf(l.table, l.detector.Bindings(local)) })
 			return node, err
 		},
 	}
@@ -245,10 +246,7 @@ func (a *Agent) reportOptions(l *loop) report.Options {
 		ConfigPath: a.opts.Config, StateDir: a.opts.StateDir,
 		Do:       l.do,
 		Detector: l.detector, Table: l.table, Prober: l.prober, Exchange: l.exchange, Captured: l.captures,
-		Watcher: a.watcher, Pods: a.pods, Store: a.store, Config: a.config, Books: a.audit,
-	}
-	if a.cluster != nil {
-		opts.Cluster = a.cluster
+		Watcher: a.watcher, Pods: a.pods, Store: a.store, Config: a.config, Books: a.audit, Cluster: a.cluster,
 	}
 	if a.scrapes != nil {
 		opts.Metrics = a.scrapes.Addr().String()

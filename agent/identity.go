@@ -28,14 +28,7 @@ var validNodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-
 
 const nodeNameRule = "1 to 253 letters, digits and . _ -, the first and the last a letter or a digit"
 
-func checkNodeName(name string) error {
-	if !validNodeName.MatchString(name) {
-		return fmt.Errorf("--node-name %.300q: must be %s", name, nodeNameRule)
-	}
-	return nil
-}
-
-// ThisNode identifies the node; an empty name means the host name.
+// ThisNode identifies the node by a name that [Options.Check] allows; an empty one means the host name.
 func ThisNode(name string) (Node, error) {
 	if name == "" {
 		var err error
@@ -45,9 +38,6 @@ func ThisNode(name string) (Node, error) {
 		if !validNodeName.MatchString(name) { // Linux's is "(none)" until somebody sets it
 			return Node{}, fmt.Errorf("the host name %.300q cannot name this node: give --node-name, %s", name, nodeNameRule)
 		}
-	}
-	if err := checkNodeName(name); err != nil {
-		return Node{}, err
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -21,7 +21,7 @@ func TestThisNode(t *testing.T) {
 		t.Errorf("%+v, %v: want the host name", named, err)
 	}
 	for _, bad := range []string{"a b", "a/b", "a\nb", "ä", "-n", "a.", "$(a)", "(none)", strings.Repeat("a", 254)} {
-		if _, err := ThisNode(bad); err == nil || strings.Contains(err.Error(), "\n") {
+		if err := (Options{NodeName: bad}).Check(); err == nil || !strings.HasPrefix(err.Error(), "--node-name ") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("name %q: error %v, want one line", bad, err)
 		}
 	}

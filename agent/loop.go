@@ -80,7 +80,11 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record, frames <-chan
 		case change := <-l.pods.Changes():
 			l.name(change, time.Now())
 		case message := <-messages:
-			l.receive(message, time.Now())
+			if query, ok := message.(cluster.Query); ok {
+				l.report.Reply(query)
+			} else {
+				l.exchange.Receive(message, time.Now())
+			}
 		case operation := <-l.operations:
 			operation()
 		case <-timer.C:
@@ -203,18 +207,6 @@ func (l *loop) name(change pods.Change, now time.Time) {
 	}
 	l.saveWithin(saveInterval) // the state has the names of the holders
 }
-
-// receive handles a message of another node.
-func (l *loop) receive(message cluster.Message, now time.Time) {
-	if query, ok := message.(cluster.Query); ok {
-		l.report.Reply(query)
-		return
-	}
-	l.exchange.Receive(message, now)
-}
-
-// local reports whether a binding is one of this node.
-func (l *loop) local(b *detector.Binding) bool { return b.Holder.ID.Node == l.table.Host.Node }
 
 // act carries out the actions of the exchange, and those that follow.
 func (l *loop) act() {

@@ -79,10 +79,8 @@ const (
 // Check refuses what no agent can work with. It opens nothing, so that it needs neither rights nor the node. Errors are
 // for users and name flags.
 func (o Options) Check() error {
-	if o.NodeName != "" {
-		if err := checkNodeName(o.NodeName); err != nil {
-			return err
-		}
+	if o.NodeName != "" && !validNodeName.MatchString(o.NodeName) {
+		return fmt.Errorf("--node-name %.300q: must be %s", o.NodeName, nodeNameRule)
 	}
 	for _, d := range []struct {
 		flag               string
