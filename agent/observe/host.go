@@ -30,16 +30,6 @@ type hostAddress struct {
 	links.HostAddress
 }
 
-// setListed sets the addresses of the node.
-func (h *hostAddresses) setListed(list []links.HostAddress, gossip netip.Addr) {
-	h.listed, h.gossip = list, links.HostAddress{}
-	if n := slices.IndexFunc(list, func(a links.HostAddress) bool {
-		return a.IP == gossip && a.Subnet.IsValid() && !a.Subnet.IsSingleIP()
-	}); n >= 0 {
-		h.gossip = list[n]
-	}
-}
-
 // carriesGossip reports whether a device is the one by which the nodes reach each other on a segment.
 func (h *hostAddresses) carriesGossip(device string) bool {
 	return h.gossip.Subnet.IsValid() && h.gossip.Device == device
@@ -113,43 +103,38 @@ func (t *Table) followPrimary(i *Interface, before bool) {
 
 // setHost sets the node's own addresses, and observes all of them.
 func (t *Table) setHost(list []links.HostAddress, now time.Time) (all []Observation) {
-	t.host.setListed(list, t.GossipAddress)
+	t.host.listed, t.host.gossip = list, links.HostAddress{}
+	if n := slices.IndexFunc(list, func(a links.HostAddress) bool {
+		return a.IP == t.GossipAddress && a.Subnet.IsValid() && !a.Subnet.IsSingleIP()
+	}); n >= 0 {
+		t.host.gossip = list[n]
+	}
 	for _, i := range t.interfaces {
 		if i.Kind != "" {
 			t.rebase(i)
 		}
 	}
-	return t.setHostKeys(func(hostAddress) bool { return true }, now)
+	return t.moveHost(true, now)
 }
 
-// moveHost moves the node's own addresses into the networks that they are in now. It observes those only that are new in a network,
-// or are on another device there.
-func (t *Table) moveHost(now time.Time) []Observation {
-	before := make(map[detector.Key]int, len(t.host.keys))
-	for _, old := range t.host.keys {
-		before[old.key] = old.Index
-	}
-	return t.setHostKeys(func(a hostAddress) bool {
-		index, known := before[a.key]
-		return !known || index != a.Index
-	}, now)
-}
-
-// setHostKeys finds the keys of the node's own addresses again, and observes those that changed selects.
-func (t *Table) setHostKeys(changed func(hostAddress) bool, now time.Time) (all []Observation) {
+// moveHost moves the node's own addresses into the networks that they are in now. It observes all, or those only that are new in a
+// network, or are on another device there.
+func (t *Table) moveHost(observeAll bool, now time.Time) (all []Observation) {
 	present, omitted := t.hostKeys(t.host.listed)
 	kept := make(map[detector.Key]bool, len(present))
 	for _, address := range present {
 		kept[address.key] = true
 	}
+	before := make(map[detector.Key]int, len(t.host.keys))
 	for _, old := range t.host.keys {
+		before[old.key] = old.Index
 		if !kept[old.key] {
 			all = append(all, withdrawn(old.key, t.Host, "the address left the node, or its network"))
 		}
 	}
 	t.host.keys, t.host.omitted, t.host.stale = present, omitted, false
 	for _, address := range present {
-		if changed(address) {
+		if index, known := before[address.key]; observeAll || !known || index != address.Index {
 			all = append(all, t.hostObservation(address, now))
 		}
 	}

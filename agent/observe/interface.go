@@ -114,14 +114,10 @@ func (i *Interface) foundAtStart(ip netip.Addr, vlan bpf.VLAN) bool {
 
 // Describe returns the holder behind an interface.
 func (i *Interface) Describe(mac [6]byte) detector.Holder {
-	holder := detector.Holder{
-		ID: i.Holder, Interface: i.Ref, InterfaceName: i.Name, Bridge: i.Master, MAC: detector.MAC(mac),
+	return detector.Holder{
+		ID: i.Holder, Interface: i.Ref, InterfaceName: i.Name, Bridge: i.Master, MAC: detector.MAC(mac), NetnsName: i.NetnsName(),
 		Pod: i.Pod.Pod, CreatedAt: i.Pod.CreatedAt, Sandbox: i.Pod.Sandbox,
 	}
-	if i.Seen {
-		holder.NetnsName = i.Netns.Label()
-	}
-	return holder
 }
 
 // Update handles an event about interfaces or the node's own addresses. changed is the interface that
@@ -142,8 +138,6 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 	if event.Kind == links.Removed {
 		if i != nil {
 			t.forgetRefused(i, event.Refused, now)
-		}
-		if i != nil {
 			t.addParent(i.Interface, -1)
 		}
 		delete(t.interfaces, ref)
@@ -233,7 +227,7 @@ func (t *Table) rebase(i *Interface) {
 func (t *Table) settle(all []Observation, now time.Time) []Observation {
 	t.updateSubnets()
 	if t.host.stale {
-		all = append(all, t.moveHost(now)...)
+		all = append(all, t.moveHost(false, now)...)
 	}
 	for _, i := range t.interfaces {
 		if i.moves {
