@@ -52,19 +52,15 @@ func (t *Table) found(i *Interface) (all []Observation) {
 		if !i.View.Uses(l.ip, l.vlan.Outer, l.vlan.Inner) || !i.addVLAN(key.Network, l.vlan) {
 			continue
 		}
-		holder := i.Describe(i.ownMAC())
+		var mac [6]byte // of the pod's device, zero if it is another than the one that is known
+		if i.Kind != "" {
+			copy(mac[:], i.MAC)
+		}
+		holder := i.Describe(mac)
 		holder.Given = i.Given(l.ip)
 		all = append(all, Observation{Kind: Seen, Interface: i.Ref, VLAN: l.vlan, Sighting: detector.Sighting{
 			Key: key, Holder: holder, Evidence: detector.Configured, Answer: true, At: i.View.Taken, FoundAtStart: i.foundAtStart(l.ip, l.vlan),
 		}})
 	}
 	return all
-}
-
-// ownMAC returns the MAC of the pod's device, zero if it is another than the one that is known.
-func (i *Interface) ownMAC() (mac [6]byte) {
-	if i.Kind != "" {
-		copy(mac[:], i.MAC)
-	}
-	return mac
 }
