@@ -52,7 +52,7 @@ func NodeOf(table *observe.Table, bindings []detector.Binding) Node {
 
 func liveOf(i *observe.Interface, ip netip.Addr) Live {
 	return Live{
-		IP: ip, Interface: i.Name, Netns: i.NetnsName(), Pod: i.Pod.Pod, Sandbox: i.Pod.Sandbox.ID, Given: i.Given(ip), Network: NetworkOf(i),
+		IP: ip, Interface: i.Name, Netns: i.Netns.Label(), Pod: i.Pod.Pod, Sandbox: i.Pod.Sandbox.ID, Given: i.Given(ip), Network: NetworkOf(i),
 		Secondary: i.Origin.Role == observe.SecondaryByResult,
 	}
 }

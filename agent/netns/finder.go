@@ -31,9 +31,9 @@ type Ref struct {
 	Pid int
 }
 
-// Label returns the name, or "net:[inode]" as in lsns(8) and /proc.
+// Label returns the name, or "net:[inode]" as in lsns(8) and /proc; nothing of an empty Ref.
 func (r Ref) Label() string {
-	if r.Name != "" {
+	if r.Name != "" || r == (Ref{}) {
 		return r.Name
 	}
 	return fmt.Sprintf("net:[%d]", r.Inode)

@@ -84,14 +84,6 @@ func (i *Interface) Untagged() (networks []string) {
 // Primary reports whether it is, or may be, the primary interface of its pod.
 func (i *Interface) Primary() bool { return i.Kind == "" && i.Origin.primary() }
 
-// NetnsName is the name of the netns behind the interface, empty if it is unknown.
-func (i *Interface) NetnsName() string {
-	if i.Netns == (netns.Ref{}) {
-		return ""
-	}
-	return i.Netns.Label()
-}
-
 // addVLAN sets the tags of a network. It reports false if there are too many networks. Untagged packets
 // and the VLANs of the pod's own devices are always accepted, so that made-up tags cannot displace them.
 func (i *Interface) addVLAN(network string, vlan bpf.VLAN) bool {
@@ -115,7 +107,7 @@ func (i *Interface) foundAtStart(ip netip.Addr, vlan bpf.VLAN) bool {
 // Describe returns the holder behind an interface.
 func (i *Interface) Describe(mac [6]byte) detector.Holder {
 	return detector.Holder{
-		ID: i.Holder, Interface: i.Ref, InterfaceName: i.Name, Bridge: i.Master, MAC: detector.MAC(mac), NetnsName: i.NetnsName(),
+		ID: i.Holder, Interface: i.Ref, InterfaceName: i.Name, Bridge: i.Master, MAC: detector.MAC(mac), NetnsName: i.Netns.Label(),
 		Pod: i.Pod.Pod, CreatedAt: i.Pod.CreatedAt, Sandbox: i.Pod.Sandbox,
 	}
 }

@@ -57,7 +57,7 @@ func (t *Table) logLost(i *Interface, before *netns.View, now time.Time) {
 	i.lostLogged = now
 	key := t.key(i, lost[0])
 	t.Log.Warn("duplicate address detection failed in a pod, and its kernel does not use the address; \"dupip status\" lists all such addresses",
-		"ip", key.IP, "network", key.Network, "interface", i.Name, "netns", i.NetnsName(), "pod", i.Pod.Pod.String(),
+		"ip", key.IP, "network", key.Network, "interface", i.Name, "netns", i.Netns.Label(), "pod", i.Pod.Pod.String(),
 		"others", len(lost)-1, "linesLeftOut", t.lostLeftOut)
 	t.lostLeftOut = 0
 }

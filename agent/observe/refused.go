@@ -74,7 +74,7 @@ func (t *Table) logFlood(i *Interface, now time.Time) {
 	}
 	i.refused.warned = now
 	t.Log.Warn("a pod sends packets from more addresses than the limits allow; its duplicates may be detected late",
-		"interface", i.Name, "netns", i.NetnsName(), "pid", i.Netns.Pid, "pod", i.Pod.Pod.String(),
+		"interface", i.Name, "netns", i.Netns.Label(), "pid", i.Netns.Pid, "pod", i.Pod.Pod.String(),
 		"packetsLately", packets, "data", total.RefusedData, "announced", total.RefusedAnnounced,
 		"answers", total.RefusedAnswers, "ringFull", total.RingFull)
 }

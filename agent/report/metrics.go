@@ -57,7 +57,7 @@ func (r *Report) interfaceStats() metrics.InterfaceStats {
 	_, stats.DADFailed = r.Table.Lost(0)
 	for i := range r.Table.All() {
 		stats.Observed = append(stats.Observed, metrics.InterfaceRefusals{
-			Generation: i.Generation, Name: i.Name, Netns: i.NetnsName(), Pod: i.Pod.Pod, Refused: refused(r.Table.Refused(i)),
+			Generation: i.Generation, Name: i.Name, Netns: i.Netns.Label(), Pod: i.Pod.Pod, Refused: refused(r.Table.Refused(i)),
 		})
 	}
 	stats.Total = refused(r.Table.RefusedTotal())

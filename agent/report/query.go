@@ -156,7 +156,7 @@ func queryOf(q cluster.Query) document.Query {
 func (r *Report) stories(ip netip.Addr) (list []document.Story) {
 	names := make(map[detector.HolderID]detector.Holder)
 	for i := range r.Table.All() {
-		names[i.Holder] = detector.Holder{InterfaceName: i.Name, NetnsName: i.NetnsName(), Pod: i.Pod.Pod}
+		names[i.Holder] = detector.Holder{InterfaceName: i.Name, NetnsName: i.Netns.Label(), Pod: i.Pod.Pod}
 	}
 	for _, s := range r.Detector.Explain(ip) {
 		for n := range s.Notes {
@@ -178,7 +178,7 @@ func (r *Report) configured(ip netip.Addr) (list []document.Configured) {
 		list = append(list, document.Configured{
 			Network:    a.Key.Network,
 			Interface:  a.Interface.Name,
-			Netns:      a.Interface.NetnsName(),
+			Netns:      a.Interface.Netns.Label(),
 			Pod:        document.NewPod(a.Interface.Pod.Pod),
 			Device:     devices[a.Where],
 			Settled:    a.Valid,

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/dupip/dupip/agent/config"
-	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
@@ -85,13 +84,10 @@ func (r *Report) addParts(doc *document.Status) {
 		doc.Interfaces = append(doc.Interfaces, r.interfaceStatus(i))
 	}
 	for _, device := range r.Table.Unobserved() {
-		status := document.InterfaceStatus{
-			Name: device.Name, Ifindex: device.Index, State: string(device.State), Reason: device.Reason, Pid: device.Netns.Pid,
-		}
-		if device.Netns != (netns.Ref{}) {
-			status.Netns = device.Netns.Label()
-		}
-		doc.Interfaces = append(doc.Interfaces, status)
+		doc.Interfaces = append(doc.Interfaces, document.InterfaceStatus{
+			Name: device.Name, Ifindex: device.Index, State: string(device.State), Reason: device.Reason,
+			Netns: device.Netns.Label(), Pid: device.Netns.Pid,
+		})
 	}
 	doc.HostAddressesOmitted = r.Table.HostOmitted()
 	for _, ip := range r.Table.HostIPs() {
@@ -101,7 +97,7 @@ func (r *Report) addParts(doc *document.Status) {
 	doc.DADFailedAddresses = n
 	for _, a := range lost {
 		doc.DADFailed = append(doc.DADFailed, document.DADFailed{
-			Network: a.Key.Network, IP: a.Key.IP, Interface: a.Interface.Name, Netns: a.Interface.NetnsName(),
+			Network: a.Key.Network, IP: a.Key.IP, Interface: a.Interface.Name, Netns: a.Interface.Netns.Label(),
 			Pod: document.NewPod(a.Interface.Pod.Pod),
 		})
 	}
@@ -172,13 +168,10 @@ func (r *Report) interfaceStatus(i *observe.Interface) document.InterfaceStatus 
 	status := document.InterfaceStatus{
 		Name: i.Name, Kind: i.Kind, Ifindex: cmp.Or(i.InnerIndex, i.Index), Generation: i.Generation, State: string(i.State), Reason: i.Reason,
 		Network: r.Table.Network(i), Pod: document.NewPod(i.Pod.Pod), Moved: i.Moved(),
-		Primary: i.Primary(), RoleFrom: i.Origin.Role.From(),
+		Primary: i.Primary(), RoleFrom: i.Origin.Role.From(), Peer: i.View.Peer, Netns: i.Netns.Label(), Pid: i.Netns.Pid,
 	}
 	if i.Renamed() {
 		status.FirstPeer = i.Origin.Peer
-	}
-	if i.Seen {
-		status.Peer, status.Netns, status.Pid = i.View.Peer, i.Netns.Label(), i.Netns.Pid
 	}
 	if c := r.Table.Refused(i); c != (bpf.Counters{}) {
 		status.Refused = &document.Refused{Data: c.RefusedData, Announced: c.RefusedAnnounced, Answers: c.RefusedAnswers, RingFull: c.RingFull}
