@@ -105,9 +105,14 @@ func (a *Agent) openSockets() (err error) {
 		return err
 	}
 	a.closers = append(a.closers, a.listener)
-	lock, err := lockNetns()
+	// A second agent in this netns would remove the programs of the first. Abstract sockets belong to a netns and end with
+	// their process.
+	lock, err := net.Listen("unix", "@dupip-agent")
+	if errors.Is(err, unix.EADDRINUSE) {
+		return errors.New("another agent already observes this node; stop it first (ss -xlp names who has @dupip-agent)")
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("locking the node's netns: %w", err)
 	}
 	a.closers = append(a.closers, lock)
 	if a.opts.MetricsListen == Off {
@@ -252,19 +257,6 @@ func (a *Agent) reportOptions(l *loop) report.Options {
 		opts.Metrics = a.scrapes.Addr().String()
 	}
 	return opts
-}
-
-// lockNetns prevents a second agent in this netns, which would remove the programs of the first.
-// Abstract sockets belong to a netns and end with their process.
-func lockNetns() (net.Listener, error) {
-	lock, err := net.Listen("unix", "@dupip-agent")
-	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, errors.New("another agent already observes this node; stop it first (ss -xlp names who has @dupip-agent)")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("locking the node's netns: %w", err)
-	}
-	return lock, nil
 }
 
 func (a *Agent) close() {
