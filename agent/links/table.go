@@ -339,13 +339,6 @@ func (t *table) unobserved() []Interface {
 	return all
 }
 
-// isIgnored reports whether a device is the host end of an ignored interface. The addresses on it are not the node's
-// in the networks of pods.
-func (t *table) isIgnored(index int) bool {
-	veth := t.veths[index]
-	return veth != nil && veth.iface.State == Ignored
-}
-
 // tracked is a veth whose other end is in another netns, or a device that is there and has no end on the node.
 type tracked struct {
 	iface              Interface

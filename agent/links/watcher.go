@@ -322,7 +322,9 @@ func (w *Watcher) scan(veth *tracked) {
 // listHost lists the node's own addresses and sends them.
 func (w *Watcher) listHost(ctx context.Context) {
 	routes := func() (defaultRoutes, error) { return w.table.routes, nil } // of the last resync
-	host, err := listHostAddresses(routes, w.table.isIgnored)
+	// The addresses on the host ends of ignored interfaces are not the node's in the networks of pods.
+	ignored := func(index int) bool { veth := w.table.veths[index]; return veth != nil && veth.iface.State == Ignored }
+	host, err := listHostAddresses(routes, ignored)
 	if err != nil {
 		w.opts.Log.Warn("listing the node's own addresses failed, trying again at the next resync", "error", err)
 		return
