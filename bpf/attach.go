@@ -59,17 +59,14 @@ type Attachment struct {
 // has and which stands for the device everywhere else. Errors match [ErrGone], [ErrNoQdisc], [ErrBusy], or after Close
 // [os.ErrClosed]; inside another netns [ebpf.ErrNotSupported] in TC and XDP mode; for netkit and inside another netns also if
 // the kernel lacks what that needs.
-func (o *Observer) Attach(ifindex int, opts AttachOptions) (*Attachment, error) {
+func (o *Observer) Attach(ifindex int, opts AttachOptions) (_ *Attachment, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	attachment, err := o.attach(ifindex, opts)
-	if err != nil {
-		return nil, fmt.Errorf("attach to interface %d: %w", ifindex, err)
-	}
-	return attachment, nil
-}
-
-func (o *Observer) attach(ifindex int, opts AttachOptions) (*Attachment, error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("attach to interface %d: %w", ifindex, err)
+		}
+	}()
 	if o.closed {
 		return nil, os.ErrClosed
 	}
