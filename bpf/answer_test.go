@@ -10,7 +10,7 @@ import (
 func TestAnswersToUs(t *testing.T) {
 	isolate(t)
 	index := addVeth(t, "asked0")
-	o := load(t, Options{Mode: TC, AnswerRate: Rate{1, 3}, SolicitMAC: us})
+	o := load(t, Options{Mode: TC, SolicitMAC: us, Constants: limits{AnswerRate: Rate{1, 3}}.constants()})
 	enter(t, o, index, 1)
 	answer := func(to mac, ip string) []byte {
 		b := frame(podMAC, typeARP, arp(2, podMAC, ip, "10.0.0.9"))

@@ -30,7 +30,7 @@ func eachMode(t *testing.T, test func(t *testing.T, o *Observer)) {
 				return
 			}
 			isolate(t)
-			test(t, load(t, Options{Mode: mode, Refresh: time.Hour}))
+			test(t, load(t, Options{Mode: mode, Constants: limits{Refresh: time.Hour}.constants()}))
 		})
 	}
 }

@@ -9,7 +9,7 @@ import (
 // BenchmarkRead measures reading and decoding a record. tests/bench measures the programs.
 func BenchmarkRead(b *testing.B) {
 	const batch = 1000
-	o := load(b, Options{Mode: TC, AnswerRate: Rate{PerSecond: 1e6, Burst: 1e6}})
+	o := load(b, Options{Mode: TC, Constants: limits{AnswerRate: Rate{PerSecond: 1e6, Burst: 1e6}}.constants()})
 	enter(b, o, loopback, 1)
 	reply := frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.1", "10.0.0.9"))
 	b.ReportAllocs()

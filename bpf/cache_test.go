@@ -52,7 +52,7 @@ func uncounted(kind Kind) uint64 {
 // TestLateSlot: a slot that is filled long after the record was sent ends with the record's refresh time.
 func TestLateSlot(t *testing.T) {
 	moveTo(t, ownThread(t)[0])
-	o := load(t, Options{Mode: TC, Refresh: time.Hour})
+	o := load(t, Options{Mode: TC, Constants: limits{Refresh: time.Hour}.constants()})
 	until := func() time.Duration {
 		t.Helper()
 		if err := o.nextEpoch(); err != nil {
@@ -81,7 +81,7 @@ func TestSharedSet(t *testing.T) {
 	isolate(t)
 	moveTo(t, ownThread(t)[0])
 	const first, distance = 1000, cacheSets / 2
-	o := load(t, Options{Mode: TC, Refresh: time.Hour})
+	o := load(t, Options{Mode: TC, Constants: limits{Refresh: time.Hour}.constants()})
 	for i := range 3 {
 		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: string(rune('a' + i)), Index: first + i*distance}, PeerName: string(rune('x' + i))}
 		if err := netlink.LinkAdd(link); err != nil {
@@ -129,7 +129,7 @@ func TestSharedSet(t *testing.T) {
 func TestTokenAfterFlood(t *testing.T) {
 	const rate, flood = 20, 1000
 	moveTo(t, ownThread(t)[0])
-	o := load(t, Options{Mode: TC, Refresh: time.Hour, DataRate: Rate{rate, 1}})
+	o := load(t, Options{Mode: TC, Constants: limits{Refresh: time.Hour, DataRate: Rate{rate, 1}}.constants()})
 	enter(t, o, loopback, 1)
 	run(t, o, loopback, ipv4Frame("10.0.0.1"))
 	run(t, o, loopback, ipv4Frame("10.0.0.2"))

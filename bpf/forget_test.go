@@ -13,7 +13,7 @@ func TestForget(t *testing.T) {
 	cpus := ownThread(t)
 	isolate(t)
 	other := addVeth(t, "other0")
-	o := load(t, Options{Mode: TC, Refresh: time.Hour})
+	o := load(t, Options{Mode: TC, Constants: limits{Refresh: time.Hour}.constants()})
 	enter(t, o, loopback, 7)
 	enter(t, o, other, 8)
 	request := frame(podMAC, typeARP, arp(1, podMAC, "10.0.0.1", "10.0.0.9"))

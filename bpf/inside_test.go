@@ -68,7 +68,7 @@ func eachInside(t *testing.T, test func(*testing.T, *Observer, *pod)) {
 				return
 			}
 			isolate(t)
-			test(t, load(t, Options{Mode: TCX, Refresh: time.Hour}), newInsidePod(t, kind))
+			test(t, load(t, Options{Mode: TCX, Constants: limits{Refresh: time.Hour}.constants()}), newInsidePod(t, kind))
 		})
 	}
 }

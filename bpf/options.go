@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math/bits"
 	"os"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -37,10 +37,8 @@ func ParseMode(s string) (Mode, error) {
 	return "", fmt.Errorf("unknown attach mode %q: use auto, tcx, tc or xdp", s)
 }
 
-// Rate is a token bucket: Burst at once, PerSecond on average. It has both or none.
-type Rate struct{ PerSecond, Burst int }
-
-// Options configure [Load]. A zero field means its default, which the C sources have.
+// Options configure [Load]. A zero field means its default, which the C sources have: also how long an unchanged address is not
+// recorded again, and how many records a second an interface may cause (include/config.h).
 type Options struct {
 	// Mode defaults to Auto.
 	Mode Mode
@@ -52,30 +50,12 @@ type Options struct {
 	MaxAddresses int
 	// MaxInterfaces limits the interfaces that are attached at one time. Default 4,096.
 	MaxInterfaces int
-	// Refresh is how long an unchanged address is not recorded again. Default 30 s.
-	Refresh time.Duration
-	// MACChange is how long after a record of an address another MAC is not recorded, because MACs may
-	// alternate with every packet. Default 5 s.
-	MACChange time.Duration
-	// DataRate limits, per interface, addresses first seen as the source of a packet.
-	// Default 10/s, burst 64.
-	DataRate Rate
-	// AnnounceRate limits, per interface, addresses first announced, and tentative ones. Gratuitous
-	// packets have a bucket of their own of the same rate. Default 50/s, burst 100.
-	AnnounceRate Rate
-	// RefreshRate limits, per interface, addresses recorded again, after Refresh or with another MAC.
-	// Default 20/s, burst 256.
-	RefreshRate Rate
-	// AnswerRate limits, per interface, records of kind [Answer].
-	// Default 200/s, burst 400.
-	AnswerRate Rate
 	// SolicitMAC is the source of the caller's own probes. Answers sent to it have their own bucket of
-	// AnswerRate, of which one address can use a tenth. Zero for none.
+	// the same rate as other answers, of which one address can use a tenth. Zero for none.
 	SolicitMAC [6]byte
+	// Constants take the place of those of include/config.h, for tests.
+	Constants map[string]uint64
 }
-
-// addressShare: one address can use a tenth of the bucket for answers to us.
-const addressShare = 10
 
 // apply writes the options into maps and constants before they are loaded.
 func (o Options) apply(spec *ebpf.CollectionSpec) error {
@@ -93,26 +73,9 @@ func (o Options) apply(spec *ebpf.CollectionSpec) error {
 	}
 	var solicitMAC [8]byte
 	copy(solicitMAC[:], o.SolicitMAC[:])
-	constants := map[string]uint64{
-		"refresh_ns":  uint64(o.Refresh),
-		"change_ns":   uint64(o.MACChange),
-		"tick_ns":     uint64(tick.Nano()),
-		"solicit_mac": binary.LittleEndian.Uint64(solicitMAC[:]),
-	}
-	for name, rate := range map[string]Rate{
-		"data": o.DataRate, "announced": o.AnnounceRate, "refresh": o.RefreshRate, "answer": o.AnswerRate,
-	} {
-		if rate != (Rate{}) {
-			constants[name+"_token_ns"] = uint64(time.Second) / uint64(rate.PerSecond)
-			constants[name+"_full_ns"] = constants[name+"_token_ns"] * uint64(rate.Burst)
-		}
-	}
-	constants["share_token_ns"] = addressShare * constants["answer_token_ns"]
-	constants["share_full_ns"] = max(constants["share_token_ns"], constants["answer_full_ns"]) // at least one
+	constants := map[string]uint64{"tick_ns": uint64(tick.Nano()), "solicit_mac": binary.LittleEndian.Uint64(solicitMAC[:])}
+	maps.Copy(constants, o.Constants)
 	for name, value := range constants {
-		if value == 0 {
-			continue
-		}
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("set %s: %w", name, err)
 		}

@@ -62,15 +62,15 @@ func TestConstants(t *testing.T) {
 		{Options{MaxAddresses: 1 << 24, MaxInterfaces: 3}, map[string]uint64{"addresses": 1 << 24, "interfaces": 3}},
 		{Options{RingBytes: 1<<21 - 1}, map[string]uint64{"records": 1 << 21}},
 		{Options{RingBytes: 1}, map[string]uint64{"records": uint64(os.Getpagesize())}},
-		{Options{Refresh: time.Hour, MACChange: time.Second}, map[string]uint64{"refresh_ns": 3600e9, "change_ns": 1e9}},
+		{Options{Constants: limits{Refresh: time.Hour, MACChange: time.Second}.constants()}, map[string]uint64{"refresh_ns": 3600e9, "change_ns": 1e9}},
 		{Options{SolicitMAC: [6]byte{1, 2, 3, 4, 5, 6}}, map[string]uint64{"solicit_mac": 0x060504030201}},
-		{Options{DataRate: Rate{1, 3}}, map[string]uint64{"data_token_ns": 1e9, "data_full_ns": 3e9}},
-		{Options{AnnounceRate: Rate{2, 3}}, map[string]uint64{"announced_token_ns": 5e8, "announced_full_ns": 15e8}},
-		{Options{RefreshRate: Rate{2, 3}}, map[string]uint64{"refresh_token_ns": 5e8, "refresh_full_ns": 15e8}},
-		{Options{AnswerRate: Rate{10, 30}}, map[string]uint64{
+		{Options{Constants: limits{DataRate: Rate{1, 3}}.constants()}, map[string]uint64{"data_token_ns": 1e9, "data_full_ns": 3e9}},
+		{Options{Constants: limits{AnnounceRate: Rate{2, 3}}.constants()}, map[string]uint64{"announced_token_ns": 5e8, "announced_full_ns": 15e8}},
+		{Options{Constants: limits{RefreshRate: Rate{2, 3}}.constants()}, map[string]uint64{"refresh_token_ns": 5e8, "refresh_full_ns": 15e8}},
+		{Options{Constants: limits{AnswerRate: Rate{10, 30}}.constants()}, map[string]uint64{
 			"answer_token_ns": 1e8, "answer_full_ns": 3e9, "share_token_ns": 1e9, "share_full_ns": 3e9,
 		}},
-		{Options{AnswerRate: Rate{10, 1}}, map[string]uint64{
+		{Options{Constants: limits{AnswerRate: Rate{10, 1}}.constants()}, map[string]uint64{
 			"answer_token_ns": 1e8, "answer_full_ns": 1e8, "share_token_ns": 1e9, "share_full_ns": 1e9,
 		}},
 	} {
@@ -101,6 +101,32 @@ func TestConstants(t *testing.T) {
 			t.Errorf("%+v (-want +got)\n%s", c.opts, diff)
 		}
 	}
+}
+
+// limits are the constants of the observer that tests change; those that are zero stay.
+type limits struct {
+	Refresh, MACChange                              time.Duration
+	DataRate, AnnounceRate, RefreshRate, AnswerRate Rate
+}
+
+// Rate is a token bucket: Burst at once, PerSecond on average.
+type Rate struct{ PerSecond, Burst int }
+
+func (l limits) constants() map[string]uint64 {
+	all := map[string]uint64{"refresh_ns": uint64(l.Refresh), "change_ns": uint64(l.MACChange)}
+	for name, rate := range map[string]Rate{
+		"data": l.DataRate, "announced": l.AnnounceRate, "refresh": l.RefreshRate, "answer": l.AnswerRate,
+	} {
+		if rate != (Rate{}) {
+			all[name+"_token_ns"] = uint64(time.Second) / uint64(rate.PerSecond)
+			all[name+"_full_ns"] = all[name+"_token_ns"] * uint64(rate.Burst)
+		}
+	}
+	// One address can use a tenth of the bucket for answers to us, and at least one token.
+	all["share_token_ns"] = 10 * all["answer_token_ns"]
+	all["share_full_ns"] = max(all["share_token_ns"], all["answer_full_ns"])
+	maps.DeleteFunc(all, func(_ string, value uint64) bool { return value == 0 })
+	return all
 }
 
 func TestUnknownMode(t *testing.T) {

@@ -137,7 +137,7 @@ func parseCases() []parseCase {
 func TestParse(t *testing.T) {
 	for _, mode := range []Mode{TC, XDP} {
 		t.Run(string(mode), func(t *testing.T) {
-			o := load(t, Options{Mode: mode, AnswerRate: Rate{200, 1e5}})
+			o := load(t, Options{Mode: mode, Constants: limits{AnswerRate: Rate{200, 1e5}}.constants()})
 			for i, c := range append(parseCases(), ndpCases()...) {
 				enter(t, o, loopback, uint32(i))
 				run(t, o, loopback, c.frame)

@@ -57,7 +57,7 @@ func TestAttachTwice(t *testing.T) {
 func TestDetachFails(t *testing.T) {
 	isolate(t)
 	p := newPod(t, "host0")
-	o := load(t, Options{Mode: TC, Refresh: time.Hour})
+	o := load(t, Options{Mode: TC, Constants: limits{Refresh: time.Hour}.constants()})
 	a := attach(t, o, p.ifindex, 1)
 	here, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {

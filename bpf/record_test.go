@@ -95,7 +95,7 @@ func TestReadTime(t *testing.T) {
 
 func TestReadAllocatesNothing(t *testing.T) {
 	const runs = 100
-	o := load(t, Options{Mode: TC, AnswerRate: Rate{200, 1000}})
+	o := load(t, Options{Mode: TC, Constants: limits{AnswerRate: Rate{200, 1000}}.constants()})
 	enter(t, o, loopback, 1)
 	for range runs + 2 {
 		run(t, o, loopback, frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.1", "10.0.0.9")))

@@ -65,8 +65,8 @@ func TestRefresh(t *testing.T) {
 	const refresh = 60 * time.Millisecond
 	eachWay(t, func(t *testing.T, _ Kind, packet func(mac, string) []byte) {
 		o := load(t, Options{
-			Mode: TC, Refresh: refresh,
-			DataRate: Rate{1, 1}, AnnounceRate: Rate{1, 1},
+			Mode:      TC,
+			Constants: limits{Refresh: refresh, DataRate: Rate{1, 1}, AnnounceRate: Rate{1, 1}}.constants(),
 		})
 		enter(t, o, loopback, 1)
 		got, lag := untilRecorded(t, o, 4, packet(podMAC, "10.0.0.1"))
@@ -83,8 +83,8 @@ func TestRefreshFlood(t *testing.T) {
 	const all, refresh = 2000, 20 * time.Millisecond
 	eachWay(t, func(t *testing.T, kind Kind, packet func(mac, string) []byte) {
 		o := load(t, Options{
-			Mode: TC, Refresh: refresh,
-			DataRate: Rate{1, all + 1}, AnnounceRate: Rate{1, all + 1}, RefreshRate: Rate{1, 50},
+			Mode:      TC,
+			Constants: limits{Refresh: refresh, DataRate: Rate{1, all + 1}, AnnounceRate: Rate{1, all + 1}, RefreshRate: Rate{1, 50}}.constants(),
 		})
 		enter(t, o, loopback, 1)
 		for i := range all {
@@ -116,7 +116,7 @@ func TestRefreshFlood(t *testing.T) {
 // TestRefreshOfMany: by default 256 addresses that come due at once all get through.
 func TestRefreshOfMany(t *testing.T) {
 	const all, refresh = 256, 500 * time.Millisecond
-	o := load(t, Options{Mode: TC, Refresh: refresh, DataRate: Rate{10, all}})
+	o := load(t, Options{Mode: TC, Constants: limits{Refresh: refresh, DataRate: Rate{10, all}}.constants()})
 	enter(t, o, loopback, 1)
 	for i := range all {
 		run(t, o, loopback, ipv4Frame(source(i)))
@@ -137,8 +137,8 @@ func TestChangingMAC(t *testing.T) {
 	const change = 60 * time.Millisecond
 	eachWay(t, func(t *testing.T, kind Kind, packet func(mac, string) []byte) {
 		o := load(t, Options{
-			Mode: TC, Refresh: time.Hour, MACChange: change,
-			DataRate: Rate{1, 2}, AnnounceRate: Rate{1, 2},
+			Mode:      TC,
+			Constants: limits{Refresh: time.Hour, MACChange: change, DataRate: Rate{1, 2}, AnnounceRate: Rate{1, 2}}.constants(),
 		})
 		enter(t, o, loopback, 1)
 		const ip = "10.0.0.1"
@@ -162,8 +162,11 @@ func TestManyMACs(t *testing.T) {
 	const macs, addresses = 100_000, 200
 	eachWay(t, func(t *testing.T, _ Kind, packet func(mac, string) []byte) {
 		o := load(t, Options{
-			Mode: TC, Refresh: time.Hour, MACChange: time.Millisecond,
-			DataRate: Rate{1, addresses}, AnnounceRate: Rate{1, addresses}, RefreshRate: Rate{1, 10},
+			Mode: TC,
+			Constants: limits{
+				Refresh: time.Hour, MACChange: time.Millisecond,
+				DataRate: Rate{1, addresses}, AnnounceRate: Rate{1, addresses}, RefreshRate: Rate{1, 10},
+			}.constants(),
 		})
 		enter(t, o, loopback, 1)
 		start := time.Now()

@@ -70,7 +70,7 @@ func moveTo(t *testing.T, cpu int) {
 // cache may have the MAC of before the change.
 func TestOncePerAddress(t *testing.T) {
 	moveTo(t, ownThread(t)[0])
-	o := load(t, Options{Mode: TC, Refresh: time.Hour})
+	o := load(t, Options{Mode: TC, Constants: limits{Refresh: time.Hour}.constants()})
 	enter(t, o, loopback, 1)
 	a, b := ipv4Frame("10.0.0.1"), ipv4Frame("10.0.0.2")
 	request := frame(podMAC, typeARP, arp(1, podMAC, "10.0.0.1", "10.0.0.9"))
@@ -124,7 +124,7 @@ func TestOncePerAddress(t *testing.T) {
 
 // TestOnceOnAllCPUs: the CPUs have separate caches and share a table.
 func TestOnceOnAllCPUs(t *testing.T) {
-	o := load(t, Options{Mode: TC, Refresh: time.Hour})
+	o := load(t, Options{Mode: TC, Constants: limits{Refresh: time.Hour}.constants()})
 	enter(t, o, loopback, 1)
 	for _, cpu := range ownThread(t) {
 		moveTo(t, cpu)
@@ -139,8 +139,8 @@ func TestBuckets(t *testing.T) {
 	isolate(t)
 	sprayer, neighbour := addVeth(t, "spray0"), addVeth(t, "quiet0")
 	o := load(t, Options{
-		Mode: TC, Refresh: time.Hour,
-		DataRate: Rate{1, 5}, AnnounceRate: Rate{1, 7}, AnswerRate: Rate{1, 9},
+		Mode:      TC,
+		Constants: limits{Refresh: time.Hour, DataRate: Rate{1, 5}, AnnounceRate: Rate{1, 7}, AnswerRate: Rate{1, 9}}.constants(),
 	})
 	enter(t, o, sprayer, 1)
 	enter(t, o, neighbour, 2)
@@ -210,8 +210,8 @@ func TestBuckets(t *testing.T) {
 // TestBucketsAreApart: a flood of one kind does not take tokens of the others at the same interface.
 func TestBucketsAreApart(t *testing.T) {
 	o := load(t, Options{
-		Mode: TC, Refresh: time.Hour,
-		DataRate: Rate{1, 1}, AnnounceRate: Rate{1, 1}, AnswerRate: Rate{1, 1},
+		Mode:      TC,
+		Constants: limits{Refresh: time.Hour, DataRate: Rate{1, 1}, AnnounceRate: Rate{1, 1}, AnswerRate: Rate{1, 1}}.constants(),
 	})
 	enter(t, o, loopback, 1)
 	for i := range 50 {
@@ -251,8 +251,8 @@ func TestRingFull(t *testing.T) {
 	const all = 500
 	rate := Rate{PerSecond: 1e6, Burst: 1e6}
 	o := load(t, Options{
-		Mode: TC, Refresh: time.Hour, RingBytes: 1,
-		DataRate: rate, AnnounceRate: rate, AnswerRate: rate,
+		Mode: TC, RingBytes: 1,
+		Constants: limits{Refresh: time.Hour, DataRate: rate, AnnounceRate: rate, AnswerRate: rate}.constants(),
 	})
 	enter(t, o, loopback, 1)
 	for name, packet := range map[string]func(ip string) []byte{
@@ -292,7 +292,7 @@ func TestRingFull(t *testing.T) {
 
 // TestReusedIfindex: stored addresses do not apply to the next interface with the same ifindex.
 func TestReusedIfindex(t *testing.T) {
-	o := load(t, Options{Mode: TC, Refresh: time.Hour})
+	o := load(t, Options{Mode: TC, Constants: limits{Refresh: time.Hour}.constants()})
 	packet := ipv4Frame("10.0.0.1")
 	for generation := range uint32(3) {
 		enter(t, o, loopback, generation)

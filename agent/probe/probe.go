@@ -32,7 +32,7 @@ const echoWithin = 2 * time.Second
 const maxSent = 256
 
 // The probes of one interface are limited, so that a pod with many addresses leaves most of the node's budget to
-// others. The limits are lower than the observer's limits for answers ([bpf.Options]): an answer that is not
+// others. The limits are lower than the observer's limits for answers (bpf/include/config.h): an answer that is not
 // recorded would count as silence.
 const (
 	interfaceRate  = 180 // per second

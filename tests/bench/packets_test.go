@@ -152,12 +152,12 @@ type trial struct {
 
 func (b *bench) newTrial(n *lab.Node, name string, mode bpf.Mode, inside *lab.Netns, c packetCase) *trial {
 	b.Helper()
-	rate := bpf.Rate{PerSecond: 1e6, Burst: 1e6}
+	constants := map[string]uint64{"refresh_ns": uint64(time.Hour), "data_token_ns": 1e3, "data_full_ns": 1e9}
 	if c.records == refused {
-		rate = bpf.Rate{PerSecond: 1, Burst: 1}
+		constants["data_token_ns"] = 1e9 // one a second
 	}
 	opts := bpf.Options{
-		Mode: mode, Refresh: time.Hour, DataRate: rate, MaxInterfaces: 64,
+		Mode: mode, Constants: constants, MaxInterfaces: 64,
 		RingBytes: 1 << 22, // for the records of all addresses
 	}
 	ifindex := loopback

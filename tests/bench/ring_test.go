@@ -26,7 +26,7 @@ func measureRing(b *bench) {
 func (b *bench) readRing(n *lab.Node) {
 	const batch = 10_000
 	// The default ring holds 18,000. Every record needs a token.
-	observer, program := b.observe(n, "ring", bpf.Options{Mode: bpf.TC, AnswerRate: bpf.Rate{PerSecond: 1e6, Burst: 1e6}})
+	observer, program := b.observe(n, "ring", bpf.Options{Mode: bpf.TC, Constants: map[string]uint64{"answer_token_ns": 1e3, "answer_full_ns": 1e9}})
 	reply := lab.Ethernet(nodeMAC, podMAC, 0, unix.ETH_P_ARP,
 		lab.ARP(lab.ARPReply, podMAC, netip.MustParseAddr("10.0.0.1"), nodeMAC, netip.MustParseAddr("10.0.0.9")))
 	var each []float64
@@ -56,7 +56,7 @@ func (b *bench) readRing(n *lab.Node) {
 
 const (
 	// burst is how many answers an interface may give at once, perSecond how many in the
-	// long run: the defaults of bpf.Options.AnswerRate.
+	// long run: the defaults of bpf/include/config.h.
 	burst, perSecond = 400, 200
 )
 
