@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Frame is a packet of an address that is captured.
@@ -55,18 +57,13 @@ func (f *Frame) decode(b []byte) error {
 	return nil
 }
 
-const (
-	etherIPv4, etherARP, etherIPv6 = 0x0800, 0x0806, 0x86dd
-	ether8021Q, ether8021AD        = 0x8100, 0x88a8
-)
-
 // headers returns how many bytes at the beginning of an Ethernet frame are its headers up to that of layer 4, at most 96, or
 // its ARP packet, neighbour solicitation or advertisement. Of a packet that it does not know it takes what it knows.
 func headers(frame []byte) int {
 	at, ether := 14, 0
 	for at <= len(frame) {
 		ether = int(binary.BigEndian.Uint16(frame[at-2:]))
-		if ether != ether8021Q && ether != ether8021AD {
+		if ether != unix.ETH_P_8021Q && ether != unix.ETH_P_8021AD {
 			break
 		}
 		at += tagBytes
@@ -74,11 +71,11 @@ func headers(frame []byte) int {
 	at = min(at, len(frame))
 	most, rest := maxHeaders, frame[at:]
 	switch ether {
-	case etherARP:
+	case unix.ETH_P_ARP:
 		at, most = at+28, len(frame)
-	case etherIPv4:
+	case unix.ETH_P_IP:
 		at += ipv4Headers(rest)
-	case etherIPv6:
+	case unix.ETH_P_IPV6:
 		n, whole := ipv6Headers(rest)
 		if at += n; whole {
 			most = len(frame)
@@ -108,13 +105,13 @@ func ipv6Headers(packet []byte) (n int, whole bool) {
 	for n+8 <= len(packet) {
 		size := 8
 		switch next {
-		case 0, 43, 60: // hop-by-hop, routing, destination options
+		case unix.IPPROTO_HOPOPTS, unix.IPPROTO_ROUTING, unix.IPPROTO_DSTOPTS:
 			size = (int(packet[n+1]) + 1) * 8
-		case 44: // fragment
+		case unix.IPPROTO_FRAGMENT:
 			if binary.BigEndian.Uint16(packet[n+2:])&^7 != 0 {
 				return n + size, false
 			}
-		case 58:
+		case unix.IPPROTO_ICMPV6:
 			if kind := packet[n]; kind == 135 || kind == 136 {
 				return max(40+int(binary.BigEndian.Uint16(packet[4:])), n+size), true
 			}
@@ -130,14 +127,14 @@ func ipv6Headers(packet []byte) (n int, whole bool) {
 // transportHeader returns the length of a header of layer 4, 0 if it does not know the protocol.
 func transportHeader(protocol byte, segment []byte) int {
 	switch protocol {
-	case 6: // TCP, with its options
+	case unix.IPPROTO_TCP: // with its options
 		if len(segment) > 12 {
 			return max(int(segment[12]>>4)*4, 20)
 		}
 		return 20
-	case 1, 17: // ICMP, UDP
+	case unix.IPPROTO_ICMP, unix.IPPROTO_UDP:
 		return 8
-	case 132: // SCTP
+	case unix.IPPROTO_SCTP:
 		return 12
 	}
 	return 0
