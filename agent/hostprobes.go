@@ -18,7 +18,7 @@ const (
 // hostProbes has the probes of the node itself. A list of its addresses that was made later answers all that wait. The budget of the prober
 // limits how many that are.
 type hostProbes struct {
-	list    func(skip func(index int) bool) ([]links.HostAddress, error)
+	list    func() ([]links.HostAddress, error)
 	waiting []exchange.Probe
 	next    time.Time // no list before
 }
@@ -48,7 +48,7 @@ func (l *loop) answerHost(now time.Time) bool {
 	}
 	l.host.waiting = nil
 	var refusal detector.ProbeRefusal
-	list, err := l.host.list(func(int) bool { return false })
+	list, err := l.host.list()
 	if err != nil {
 		refusal = detector.ProbeRefusal{Reason: err.Error(), Until: now.Add(time.Second)}
 	}

@@ -23,7 +23,7 @@ func TestHostProbesShareLists(t *testing.T) {
 			own = append(own, links.HostAddress{IP: netip.AddrFrom4([4]byte{10, 1, 0, byte(n)}), Device: "eth1", Index: 9})
 		}
 		lists := 0
-		l.host.list = func(func(int) bool) ([]links.HostAddress, error) {
+		l.host.list = func() ([]links.HostAddress, error) {
 			lists++
 			time.Sleep(took)
 			return own, nil

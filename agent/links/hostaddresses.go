@@ -13,10 +13,10 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 )
 
-// ListHostAddresses returns the node's own addresses, except those on devices that skip selects by index, sorted. The
-// list has no limit, as the kernel's has none: agent/observe limits what is compared.
-func ListHostAddresses(skip func(index int) bool) ([]HostAddress, error) {
-	return listHostAddresses(sync.OnceValues(listDefaultRoutes), skip)
+// ListHostAddresses returns the node's own addresses, sorted. The list has no limit, as the kernel's has none: agent/observe limits
+// what is compared.
+func ListHostAddresses() ([]HostAddress, error) {
+	return listHostAddresses(sync.OnceValues(listDefaultRoutes), func(int) bool { return false })
 }
 
 // listHostAddresses calls routes only if they matter: to list 50,000 takes 57 ms.
