@@ -20,6 +20,8 @@ const (
 	// scansApart: a netns that sends no event is scanned at every tenth resync. 250 scans twice a
 	// minute cost a tenth of a percent of a core.
 	scansApart = 10
+	// quiet is how long a veth must be unchanged before a clsact qdisc is created on it; only in tc mode.
+	quiet = 3 * time.Second
 	// maxQuiets limits the wait for an interface that changes all the time to 5 quiet times.
 	maxQuiets = 5
 )
@@ -28,7 +30,6 @@ const (
 // them, and which events the agent gets. [Watcher] makes the system calls.
 type table struct {
 	log    *slog.Logger
-	quiet  time.Duration
 	ignore func(name string) bool
 	// reachable reports whether a path leads to the netns with that id.
 	reachable func(nsid int) bool
@@ -48,9 +49,9 @@ type table struct {
 	unobservedDue bool // the list of unobserved veths may have changed
 }
 
-func newTable(log *slog.Logger, quiet time.Duration, ignore func(string) bool, reachable func(int) bool) *table {
+func newTable(log *slog.Logger, ignore func(string) bool, reachable func(int) bool) *table {
 	return &table{
-		log: log, quiet: quiet, ignore: ignore, reachable: reachable,
+		log: log, ignore: ignore, reachable: reachable,
 		devices: make(map[int]hostDevice), veths: make(map[int]*tracked), lastInside: math.MaxInt32,
 	}
 }
@@ -155,8 +156,8 @@ func (t *table) update(link netlink.Link, listed bool, now time.Time) {
 		return
 	}
 	if veth.iface.State == Waiting {
-		if quiet := now.Add(t.quiet); quiet.Before(veth.attachUntil) {
-			veth.attach.next = quiet
+		if next := now.Add(quiet); next.Before(veth.attachUntil) {
+			veth.attach.next = next
 		}
 	}
 	if listed && t.resyncs == 0 {
@@ -185,7 +186,7 @@ func (t *table) add(veth *tracked, now time.Time) {
 	t.generation++
 	veth.iface.Generation, veth.iface.State, veth.iface.Reason = t.generation, Pending, "its turn comes: interfaces are attached one after another"
 	veth.scans, veth.portDue = newScans(now), true
-	veth.attach, veth.attachUntil = pacer{due: true, next: now}, now.Add(maxQuiets*t.quiet)
+	veth.attach, veth.attachUntil = pacer{due: true, next: now}, now.Add(maxQuiets*quiet)
 	t.veths[veth.iface.Index] = veth
 }
 
@@ -218,7 +219,7 @@ func (t *table) setState(veth *tracked, state State, reason string, now time.Tim
 	veth.iface.State, veth.iface.Reason = state, reason
 	veth.attach.due = state == Waiting
 	if before == Pending {
-		veth.attach.next = now.Add(t.quiet)
+		veth.attach.next = now.Add(quiet)
 	}
 	if before != state {
 		t.announce(veth)

@@ -36,7 +36,7 @@ func newHarness(t *testing.T) *harness {
 	h := &harness{now: time.Unix(1000, 0), reachable: make(map[int]bool)}
 	ignore := func(name string) bool { return h.ignored != "" && strings.HasPrefix(name, h.ignored) }
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	h.table = newTable(log, 3*time.Second, ignore, func(nsid int) bool { return h.reachable[nsid] })
+	h.table = newTable(log, ignore, func(nsid int) bool { return h.reachable[nsid] })
 	h.table.signs = func() (uplinkSigns, error) { return h.signs, h.signsErr }
 	return h
 }

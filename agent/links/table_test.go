@@ -272,15 +272,15 @@ func TestAttachIsDue(t *testing.T) {
 	}
 	h.setPodState(Waiting)
 	began := h.now
-	if got := attachIn(); got != h.quiet {
-		t.Errorf("attaching is due in %v, want %v", got, h.quiet)
+	if got := attachIn(); got != quiet {
+		t.Errorf("attaching is due in %v, want %v", got, quiet)
 	}
-	for h.now.Sub(began) < 10*h.quiet && !veth.attach.ready(h.now) {
+	for h.now.Sub(began) < 10*quiet && !veth.attach.ready(h.now) {
 		h.now = h.now.Add(time.Second)
 		h.event(pod())
 	}
-	if took := h.now.Sub(began); took < (maxQuiets-1)*h.quiet || took > maxQuiets*h.quiet {
-		t.Errorf("attached after %v to a link that changes every second, want about %v", took, maxQuiets*h.quiet)
+	if took := h.now.Sub(began); took < (maxQuiets-1)*quiet || took > maxQuiets*quiet {
+		t.Errorf("attached after %v to a link that changes every second, want about %v", took, maxQuiets*quiet)
 	}
 	h.setPodState(Failed)
 	if got := attachIn(); got != time.Hour {

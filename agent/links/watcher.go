@@ -39,9 +39,6 @@ type Options struct {
 	Observer *bpf.Observer
 	// Resync is how often all interfaces are listed, for changes that send no event (30 s).
 	Resync time.Duration
-	// Quiet is how long a veth must be unchanged before a clsact qdisc is created on it; only in
-	// tc mode (3 s).
-	Quiet time.Duration
 	// LinkBuffer is the receive buffer of the link subscription in bytes (4 MiB, room for a
 	// few thousand events).
 	LinkBuffer int
@@ -79,7 +76,6 @@ func New(opts Options) (*Watcher, error) {
 		return nil, err
 	}
 	opts.Resync = cmp.Or(opts.Resync, 30*time.Second)
-	opts.Quiet = cmp.Or(opts.Quiet, 3*time.Second)
 	opts.LinkBuffer = cmp.Or(opts.LinkBuffer, 4<<20)
 	w := &Watcher{
 		opts:     opts,
@@ -92,7 +88,7 @@ func New(opts Options) (*Watcher, error) {
 	w.ignore.Store(new(func(string) bool))
 	ignored := func(name string) bool { ignore := *w.ignore.Load(); return ignore != nil && ignore(name) }
 	reachable := func(nsid int) bool { _, ok := finder.Ref(nsid); return ok }
-	w.table = newTable(opts.Log, opts.Quiet, ignored, reachable)
+	w.table = newTable(opts.Log, ignored, reachable)
 	return w, nil
 }
 
