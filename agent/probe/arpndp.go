@@ -9,6 +9,8 @@ import (
 	"github.com/mdlayher/arp"
 	"github.com/mdlayher/ethernet"
 	"github.com/mdlayher/ndp"
+
+	"github.com/dupip/dupip/bpf"
 )
 
 // Target is one address to probe behind one interface.
@@ -16,8 +18,7 @@ type Target struct {
 	// Ifindex is the host-side device of the pod.
 	Ifindex int
 	IP      netip.Addr
-	// OuterVLAN and InnerVLAN tag the frame; 0 is no tag.
-	OuterVLAN, InnerVLAN uint16
+	VLAN    bpf.VLAN // the tags of the frame
 }
 
 // Frame builds the probe of a target: an ARP probe for IPv4 (RFC 5227, section 2.1.1), a neighbour
@@ -35,11 +36,11 @@ func Frame(t Target, mac net.HardwareAddr) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("building a probe for %s: %w", t.IP, err)
 	}
-	if t.OuterVLAN != 0 {
-		frame.VLAN = &ethernet.VLAN{ID: t.OuterVLAN}
+	if t.VLAN.Outer != 0 {
+		frame.VLAN = &ethernet.VLAN{ID: t.VLAN.Outer}
 	}
-	if t.InnerVLAN != 0 {
-		frame.ServiceVLAN, frame.VLAN = frame.VLAN, &ethernet.VLAN{ID: t.InnerVLAN}
+	if t.VLAN.Inner != 0 {
+		frame.ServiceVLAN, frame.VLAN = frame.VLAN, &ethernet.VLAN{ID: t.VLAN.Inner}
 	}
 	data, err := frame.MarshalBinary()
 	if err != nil {

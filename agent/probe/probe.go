@@ -328,9 +328,7 @@ func (p *Prober) limited(reason string, now time.Time) detector.ProbeRefusal {
 func (p *Prober) send(i *state, a address, purpose detector.Purpose, now time.Time) error {
 	if i.Link.Mute() != "" {
 		p.ScanFor(i.Ref, a.ip, a.vlan, now)
-	} else if err := p.Sender.Send(Target{
-		Ifindex: i.Link.Index, IP: a.ip, OuterVLAN: a.vlan.Outer, InnerVLAN: a.vlan.Inner,
-	}); err != nil {
+	} else if err := p.Sender.Send(Target{i.Link.Index, a.ip, a.vlan}); err != nil {
 		return err
 	}
 	i.limit.AllowN(now, 1)

@@ -37,7 +37,7 @@ func must(t *testing.T, err error) {
 }
 
 func TestARPFrame(t *testing.T) {
-	data, err := probe.Frame(probe.Target{IP: netip.MustParseAddr("10.0.0.7"), OuterVLAN: 200, InnerVLAN: 100}, mac)
+	data, err := probe.Frame(probe.Target{IP: netip.MustParseAddr("10.0.0.7"), VLAN: bpf.VLAN{Outer: 200, Inner: 100}}, mac)
 	must(t, err)
 	var frame ethernet.Frame
 	must(t, frame.UnmarshalBinary(data))
