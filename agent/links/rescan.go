@@ -22,9 +22,6 @@ type requests struct {
 
 func (r *requests) add(request any) {
 	r.mu.Lock()
-	if r.set == nil {
-		r.set = make(map[any]bool)
-	}
 	r.set[request] = true
 	r.mu.Unlock()
 	select {
@@ -38,6 +35,6 @@ func (r *requests) take() map[any]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	set := r.set
-	r.set = nil
+	r.set = make(map[any]bool)
 	return set
 }

@@ -14,7 +14,8 @@ import (
 // idle returns a Watcher that observes nothing, with two veths that are due for nothing and an ignored one.
 func idle(t *testing.T) *Watcher {
 	w := &Watcher{
-		opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), requests: requests{wake: make(chan struct{}, 1)}, table: newHarness(t).table,
+		opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), table: newHarness(t).table,
+		requests: requests{wake: make(chan struct{}, 1), set: make(map[any]bool)},
 	}
 	w.table.veths[2] = &tracked{iface: Interface{Index: 2, Generation: 20, State: Attached}, nsid: 0}
 	w.table.veths[3] = &tracked{iface: Interface{Index: 3, Generation: 30, State: Attached}, nsid: 1}

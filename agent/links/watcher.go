@@ -80,7 +80,7 @@ func New(opts Options) (*Watcher, error) {
 	w := &Watcher{
 		opts:     opts,
 		events:   make(chan Event, 64),
-		requests: requests{wake: make(chan struct{}, 1)},
+		requests: requests{wake: make(chan struct{}, 1), set: make(map[any]bool)},
 		finder:   finder,
 		inside:   inside{log: opts.Log, finder: finder, identify: finder.Identify, names: newScans(time.Now())},
 		attacher: attacher{log: opts.Log, observer: opts.Observer, attached: make(map[uint32]*bpf.Attachment)},
