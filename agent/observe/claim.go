@@ -39,9 +39,6 @@ func (t *Table) claims(i *Interface, r bpf.Record, at time.Time) bool {
 		}
 		delete(i.claimed, oldest)
 	}
-	if i.claimed == nil {
-		i.claimed = make(map[netip.Addr]time.Time)
-	}
 	i.claimed[r.IP] = at
 	return true
 }

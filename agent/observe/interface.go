@@ -139,7 +139,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 	if i == nil {
 		i = &Interface{
 			Interface: next, Ref: ref, Holder: t.holderID(next),
-			first: next.View, vlans: make(map[string][]bpf.VLAN),
+			first: next.View, vlans: make(map[string][]bpf.VLAN), claimed: make(map[netip.Addr]time.Time), scanRequests: make(map[scanKey]requested),
 		}
 		t.interfaces[ref] = i
 		t.addParent(next, 1)
@@ -185,7 +185,9 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 		for _, r := range i.queue { // packets of the previous netns
 			t.drop(r, droppedGone)
 		}
-		i.queue, i.claimed, i.scanRequests, i.mirrored = nil, nil, nil, time.Time{}
+		i.queue, i.mirrored = nil, time.Time{}
+		clear(i.claimed)
+		clear(i.scanRequests)
 	} else {
 		all = t.withdrawLost(i, next, now)
 	}

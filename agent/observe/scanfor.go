@@ -27,9 +27,6 @@ func (t *Table) ScanFor(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN, no
 	if i == nil {
 		return
 	}
-	if i.scanRequests == nil {
-		i.scanRequests = make(map[scanKey]requested)
-	}
 	if r, known := i.scanRequests[l]; known {
 		i.scanRequests[l] = requested{r.first, now}
 	} else if len(i.scanRequests) < maxScanRequests {
