@@ -187,7 +187,7 @@ func (a *Agent) assemble(c *config.Config) error {
 			Time: observe.TimeOf, VLANs: l.vlansOf,
 		})
 	}
-	l.exchange = exchange.New(exchange.Options{Node: a.node.ID(), Detector: l.detector, Alone: a.cluster == nil})
+	l.exchange = exchange.New(exchange.Options{Node: a.node.ID(), Detector: l.detector, Cluster: a.cluster})
 	a.audit = a.newAudit(l)
 	l.report = report.New(a.reportOptions(l))
 	a.metrics = metrics.New(l.report.Sources())

@@ -223,8 +223,6 @@ func (l *loop) actOnce() {
 			l.probe(a, time.Now())
 		case exchange.Ended:
 			l.ended(a, time.Now())
-		default:
-			exchange.Send(a, l.cluster)
 		}
 	}
 }

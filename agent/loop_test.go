@@ -74,7 +74,7 @@ func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 		Forget:    func(r bpf.Record) { l.forgetting.add(r.Address) },
 		Counters:  func(int) (bpf.Counters, error) { return bpf.Counters{}, errors.New("not attached") },
 	})
-	l.exchange = exchange.New(exchange.Options{Node: "n/b", Detector: l.detector, Alone: true})
+	l.exchange = exchange.New(exchange.Options{Node: "n/b", Detector: l.detector})
 	l.report = report.New(report.Options{
 		Log: log, Self: cluster.Member{Name: "n", Boot: "b"}, Do: l.do,
 		Detector: l.detector, Table: l.table, Prober: l.prober, Exchange: l.exchange,

@@ -1,8 +1,8 @@
 // Package exchange is this node's side of the protocol between nodes: it leases bindings to their
 // keepers, replies to probe requests of other nodes, and sends probe requests about their holders.
 //
-// It is pure: an event and the time go in, [Action] values come out of [Exchange.Next]. It drives the
-// node's [detector.Detector]; only packets and sockets are outside. A [Exchange] is not safe for
+// It is pure: an event and the time go in, messages go to a [Cluster] and [Action] values come out of [Exchange.Next].
+// It drives the node's [detector.Detector]; only packets and sockets are outside. A [Exchange] is not safe for
 // concurrent use.
 package exchange
 
@@ -20,8 +20,8 @@ type Options struct {
 	// Node is the NodeID of this node.
 	Node     string
 	Detector *detector.Detector
-	// Alone: there are no other nodes, so there are no actions for a [Cluster].
-	Alone bool
+	// Cluster sends to other nodes; nil if there are none.
+	Cluster Cluster
 }
 
 // Exchange drives a detector in a cluster. Create it with [New] and call [Exchange.Configure] first.
@@ -40,8 +40,7 @@ func New(opts Options) *Exchange {
 	return &Exchange{Options: opts}
 }
 
-// Action is something to do: one of the types below, a [detector.Event] to report, or a
-// [cluster.Lease] to keep until Withdraw.
+// Action is something to do on this node: one of the types below, or a [detector.Event] to report.
 type Action any
 
 // The actions.
@@ -56,24 +55,6 @@ type (
 	// Ended are local bindings that ended: the observer must forget them, and their holders may be probed
 	// again.
 	Ended []detector.Ended
-	// Withdraw ends a lease.
-	Withdraw struct {
-		Key    detector.Key
-		Holder detector.HolderID
-		// Others are the nodes that know the holder from a conflict and are notified directly.
-		Others []string
-	}
-	// ProbeRemote is a probe request to the node of a holder, with this node's own holders.
-	ProbeRemote struct {
-		detector.Probe
-		Own []cluster.Binding
-	}
-	// Reply is the reply to the probe request ID of the node To.
-	Reply struct {
-		To string
-		ID uint64
-		cluster.ProbeReply
-	}
 )
 
 // Cluster sends messages to other nodes. Its methods do not block.
@@ -89,23 +70,6 @@ type Cluster interface {
 	RequestProbe(p detector.Probe, own []cluster.Binding)
 	// ReplyProbe replies to the ProbeRequest with an ID from a node.
 	ReplyProbe(to string, id uint64, reply cluster.ProbeReply)
-}
-
-// Send carries out an action that is for other nodes, and reports whether it is one.
-func Send(a Action, c Cluster) bool {
-	switch a := a.(type) {
-	case cluster.Lease:
-		c.Lease(a)
-	case Withdraw:
-		c.Withdraw(a.Key, a.Holder, a.Others)
-	case ProbeRemote:
-		c.RequestProbe(a.Probe, a.Own)
-	case Reply:
-		c.ReplyProbe(a.To, a.ID, a.ProbeReply)
-	default:
-		return false
-	}
-	return true
 }
 
 // Next returns the next action, nil if there is none now. Carry out each action before the next call.
@@ -148,7 +112,7 @@ func (p *Exchange) Apply(effects detector.Effects, now time.Time) {
 			p.add(Probe{Probe: s})
 		case p.clusterWide(s.Key.Network):
 			p.requested++
-			p.add(ProbeRemote{s, p.localBindings(s.Key)})
+			p.Cluster.RequestProbe(s, p.localBindings(s.Key))
 		default:
 			reason := "network " + s.Key.Network + " does not span the cluster"
 			p.Apply(p.Detector.Withdraw(s.Key, s.Holder, reason, now), now)

@@ -13,7 +13,7 @@ import (
 
 var began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// harness is a Exchange with a clock that the test moves, and the actions of the Exchange.
+// harness is a Exchange with a clock that the test moves, its actions and, as its [Cluster], what it sends.
 type harness struct {
 	*Exchange
 	t   *testing.T
@@ -38,7 +38,7 @@ type harness struct {
 // newHarness returns the exchange of node "n/". The network default and those in wide span the cluster.
 func newHarness(t *testing.T, wide ...string) *harness {
 	w := &harness{t: t, now: began}
-	w.Exchange = New(Options{Node: "n/", Detector: detector.New(detector.Options{Node: "n/"})})
+	w.Exchange = New(Options{Node: "n/", Detector: detector.New(detector.Options{Node: "n/"}), Cluster: w})
 	w.configure(append(wide, "default")...)
 	w.Ready(w.now.Add(-time.Hour))
 	return w
@@ -70,27 +70,33 @@ func (w *harness) run() {
 			if w.answers && refusal == (detector.ProbeRefusal{}) {
 				w.observe(a.Holder.Netns, a.Key, true)
 			}
-		case cluster.Lease:
-			w.leases = append(w.leases, a.Key)
-		case Withdraw:
-			w.withdrawn, w.others = append(w.withdrawn, a.Key), append(w.others, a.Others...)
 		case Ended:
 			for _, e := range a {
 				w.ended = append(w.ended, e.Key)
 			}
-		case ProbeRemote:
-			w.requested = append(w.requested, a.Probe)
-		case Reply:
-			if a.To != remote.Node || a.ID == 0 {
-				w.t.Errorf("reply %d to %q", a.ID, a.To)
-			}
-			w.replies = append(w.replies, a.ProbeReply)
 		case detector.Event:
 			w.events = append(w.events, string(a.Kind))
 		default:
 			w.t.Fatalf("unknown action %T", a)
 		}
 	}
+}
+
+func (w *harness) Lease(l cluster.Lease) { w.leases = append(w.leases, l.Key) }
+
+func (w *harness) Withdraw(key detector.Key, _ detector.HolderID, others []string) {
+	w.withdrawn, w.others = append(w.withdrawn, key), append(w.others, others...)
+}
+
+func (w *harness) RequestProbe(p detector.Probe, _ []cluster.Binding) {
+	w.requested = append(w.requested, p)
+}
+
+func (w *harness) ReplyProbe(to string, id uint64, reply cluster.ProbeReply) {
+	if to != remote.Node || id == 0 {
+		w.t.Errorf("reply %d to %q", id, to)
+	}
+	w.replies = append(w.replies, reply)
 }
 
 // observe simulates an announcement or an answer of a holder of this node.
@@ -189,7 +195,7 @@ func TestLeases(t *testing.T) {
 
 func TestAlone(t *testing.T) {
 	w := newHarness(t)
-	w.Alone = true
+	w.Cluster = nil
 	w.observe(11, one, false)
 	w.observe(12, one, false)
 	w.answers = true
@@ -200,7 +206,7 @@ func TestAlone(t *testing.T) {
 		t.Errorf("events %s, ended %v", got, w.ended)
 	}
 	if len(w.leases)+len(w.withdrawn)+len(w.requested)+len(w.replies) != 0 {
-		t.Errorf("actions for a cluster: %+v", w)
+		t.Errorf("messages to a cluster: %+v", w)
 	}
 }
 
@@ -327,29 +333,3 @@ func TestReplyAboutOwnHolder(t *testing.T) {
 		t.Errorf("bindings %+v, want what this node has seen", b)
 	}
 }
-
-func TestSend(t *testing.T) {
-	r := new(recorder)
-	for _, a := range []Action{cluster.Lease{}, Withdraw{}, ProbeRemote{}, Reply{}} {
-		if !Send(a, r) {
-			t.Errorf("%T is not sent", a)
-		}
-	}
-	for _, a := range []Action{Probe{}, Ended{}, detector.Event{}} {
-		if Send(a, r) {
-			t.Errorf("%T is sent", a)
-		}
-	}
-	if got := strings.Join(*r, " "); got != "lease withdraw request reply" {
-		t.Errorf("sent %s", got)
-	}
-}
-
-type recorder []string
-
-func (r *recorder) add(what string) { *r = append(*r, what) }
-
-func (r *recorder) Lease(cluster.Lease)                                { r.add("lease") }
-func (r *recorder) Withdraw(detector.Key, detector.HolderID, []string) { r.add("withdraw") }
-func (r *recorder) RequestProbe(detector.Probe, []cluster.Binding)     { r.add("request") }
-func (r *recorder) ReplyProbe(string, uint64, cluster.ProbeReply)      { r.add("reply") }

@@ -7,14 +7,16 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-func (p *Exchange) clusterWide(network string) bool { return !p.Alone && p.spansCluster(network) }
+func (p *Exchange) clusterWide(network string) bool {
+	return p.Cluster != nil && p.spansCluster(network)
+}
 
 // Configure sets which networks span the cluster, at the start and after each reload. The results of
 // spansCluster must not change until the next call.
 func (p *Exchange) Configure(spansCluster func(network string) bool, now time.Time) {
 	before := p.spansCluster
 	p.spansCluster = spansCluster
-	if before == nil || p.Alone {
+	if before == nil || p.Cluster == nil {
 		return
 	}
 	for _, b := range p.Detector.Bindings(nil) {
@@ -25,10 +27,10 @@ func (p *Exchange) Configure(spansCluster func(network string) bool, now time.Ti
 			p.Apply(p.Detector.Withdraw(b.Key, b.Holder.ID, "network "+b.Key.Network+" does not span the cluster any more", now), now)
 		case own && is:
 			if c := p.find(b.Key, b.Holder.ID); c != nil {
-				p.add(cluster.Lease{Key: b.Key, Binding: *c})
+				p.Cluster.Lease(cluster.Lease{Key: b.Key, Binding: *c})
 			}
 		case own:
-			p.add(Withdraw{Key: b.Key, Holder: b.Holder.ID})
+			p.Cluster.Withdraw(b.Key, b.Holder.ID, nil)
 		}
 	}
 }
@@ -42,12 +44,12 @@ func (p *Exchange) Publish() {
 	for _, change := range p.Detector.TakeChanges() {
 		b := change.Binding
 		switch {
-		case p.Alone:
+		case p.Cluster == nil:
 		case change.Ended:
 			// The network may have spanned the cluster when the binding was leased.
-			p.add(Withdraw{b.Key, b.Holder.ID, change.OtherNodes})
+			p.Cluster.Withdraw(b.Key, b.Holder.ID, change.OtherNodes)
 		case p.clusterWide(b.Key.Network):
-			p.add(cluster.Lease{Key: b.Key, Binding: bindingOf(b, change.Occurrences)})
+			p.Cluster.Lease(cluster.Lease{Key: b.Key, Binding: bindingOf(b, change.Occurrences)})
 		}
 	}
 }

@@ -150,5 +150,5 @@ func (p *Exchange) reply(r *request, outcome cluster.Outcome, reason string) {
 			t.RetryAt = r.arrived.Add(time.Second)
 		}
 	}
-	p.add(Reply{r.From, r.ID, t})
+	p.Cluster.ReplyProbe(r.From, r.ID, t)
 }

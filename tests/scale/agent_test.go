@@ -128,11 +128,6 @@ func (a *agent) act() {
 			a.watch(a.id, action)
 		case exchange.Probe:
 			a.probe(action)
-		case exchange.ProbeRemote:
-			a.count.requests.Add(1)
-			exchange.Send(action, a.gossip)
-		default:
-			exchange.Send(action, a.gossip)
 		}
 	}
 }
@@ -165,6 +160,18 @@ func (a *agent) probe(p exchange.Probe) {
 	if holder := a.pods[p.Key][p.Holder]; holder != nil && answers.AllowN(now, 1) {
 		a.see(p.Key, holder, true)
 	}
+}
+
+// requests counts the probe requests of an agent.
+type requests struct {
+	exchange.Cluster
+	*count
+}
+
+// RequestProbe implements [exchange.Cluster].
+func (r requests) RequestProbe(p detector.Probe, own []cluster.Binding) {
+	r.requests.Add(1)
+	r.Cluster.RequestProbe(p, own)
 }
 
 // network is that of one agent. While the node is suspended, nobody gets its status: gossip would wait for it

@@ -129,6 +129,7 @@ func (tw *simulation) boot(i int) {
 		tw.t.Error(err)
 		return
 	}
+	a.exchange.Cluster = requests{a.gossip, &a.count}
 	ctx, stop := context.WithCancel(context.Background())
 	a.stop, a.down = stop, ctx.Done()
 	tw.mu.Lock()
