@@ -38,7 +38,7 @@ func (p *Exchange) receiveRequest(m cluster.ProbeRequest, now time.Time) {
 		p.reply(r, cluster.Refused, "the agent has just started")
 	case !held:
 		p.reply(r, cluster.Gone, "it does not have the address")
-	case len(p.requests.due) >= maxRequests:
+	case p.requests.due.Len() >= maxRequests:
 		p.dropped++
 		p.reply(r, cluster.Refused, "too many probe requests are waiting")
 	default:

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // probeReuse is how long a probe also serves other requests about the holder that arrived before it. Later
@@ -26,7 +27,16 @@ type request struct {
 	unreported bool
 	// configured: the answer is what the kernel of the holder has configured.
 	configured bool
+	slot       int // place in the schedule + 1; 0 once it has ended
 }
+
+// Before implements [schedule.Element]: by next, then by arrival.
+func (r *request) Before(o *request) bool {
+	return cmp.Or(r.next.Compare(o.next), r.arrived.Compare(o.arrived)) < 0
+}
+
+// Slot implements [schedule.Element].
+func (r *request) Slot() *int { return &r.slot }
 
 func (r *request) target() target { return target{r.Key, r.Holder} }
 
@@ -38,7 +48,7 @@ type target struct {
 
 // requests are the probe requests of other nodes that wait. The zero value is empty.
 type requests struct {
-	due      []*request // by next, then by arrival
+	due      schedule.Schedule[*request]
 	byTarget map[target][]*request
 	// probed has the time of the last probe of each holder in recent, which is ordered by that time.
 	probed map[target]time.Time
@@ -55,31 +65,16 @@ func (rs *requests) add(r *request) {
 	if at, ok := rs.probed[to]; ok && r.next.Before(at.Add(probeReuse)) {
 		r.next = at.Add(probeReuse)
 	}
-	rs.insert(r)
+	rs.due.Set(r)
 	rs.byTarget[to] = append(rs.byTarget[to], r)
-}
-
-func (rs *requests) insert(r *request) {
-	n, _ := slices.BinarySearchFunc(rs.due, r, func(a, b *request) int {
-		return cmp.Or(a.next.Compare(b.next), a.arrived.Compare(b.arrived), -1) // after equal ones
-	})
-	rs.due = slices.Insert(rs.due, n, r)
-}
-
-// remove takes a request out of due. It reports false if the request has ended.
-func (rs *requests) remove(r *request) bool {
-	n := slices.Index(rs.due, r)
-	if n >= 0 {
-		rs.due = slices.Delete(rs.due, n, n+1)
-	}
-	return n >= 0
 }
 
 // end removes a request. It reports false if the request has ended already.
 func (rs *requests) end(r *request) bool {
-	if !rs.remove(r) {
+	if r.slot == 0 {
 		return false
 	}
+	rs.due.Remove(r)
 	to := r.target()
 	rest := slices.DeleteFunc(rs.byTarget[to], func(other *request) bool { return other == r })
 	if rs.byTarget[to] = rest; len(rest) == 0 {
@@ -90,9 +85,9 @@ func (rs *requests) end(r *request) bool {
 
 // wait sets the time of the next attempt, unless the request has ended.
 func (rs *requests) wait(r *request, until time.Time) {
-	if rs.remove(r) {
+	if r.slot != 0 {
 		r.next = until
-		rs.insert(r)
+		rs.due.Set(r)
 	}
 }
 
@@ -115,19 +110,17 @@ func (rs *requests) probedRecently(r *request, now time.Time) bool {
 
 // first returns the first request that is due, nil if there is none.
 func (rs *requests) first(now time.Time) *request {
-	if next := rs.next(); next.IsZero() || next.After(now) {
+	if rs.next().After(now) {
 		return nil
 	}
-	return rs.due[0]
+	return rs.due.First()
 }
 
 // next returns when first returns a request, zero for never.
 func (rs *requests) next() time.Time {
-	if len(rs.due) == 0 {
+	r := rs.due.First()
+	if r == nil {
 		return time.Time{}
 	}
-	if at := rs.due[0].next; at.After(rs.paused) {
-		return at
-	}
-	return rs.paused
+	return schedule.Later(r.next, rs.paused)
 }

@@ -101,8 +101,8 @@ func TestRequests(t *testing.T) {
 			if len(w.replies) != 1 {
 				t.Fatalf("got replies %+v, want one", w.replies)
 			}
-			if len(w.requests.due)+len(w.requests.byTarget) != 0 {
-				t.Errorf("%d requests of %d holders are left", len(w.requests.due), len(w.requests.byTarget))
+			if w.requests.due.Len()+len(w.requests.byTarget) != 0 {
+				t.Errorf("%d requests of %d holders are left", w.requests.due.Len(), len(w.requests.byTarget))
 			}
 			r := w.replies[0]
 			if r.Outcome != test.want || r.Reason != test.reason {
@@ -185,8 +185,8 @@ func TestManyRequestsAboutOneHolder(t *testing.T) {
 	if answered != nodes {
 		t.Errorf("one answer ends %d requests, want %d", answered, nodes)
 	}
-	if len(w.requests.due)+len(w.requests.byTarget) != 0 {
-		t.Errorf("%d requests of %d holders are left", len(w.requests.due), len(w.requests.byTarget))
+	if w.requests.due.Len()+len(w.requests.byTarget) != 0 {
+		t.Errorf("%d requests of %d holders are left", w.requests.due.Len(), len(w.requests.byTarget))
 	}
 }
 
@@ -255,8 +255,8 @@ func TestRequestsAreBounded(t *testing.T) {
 	for n := range maxRequests + 3 {
 		w.Receive(probeRequest(uint64(n+1), one, 11), w.now)
 	}
-	if len(w.requests.due) != maxRequests || w.Dropped() != 3 {
-		t.Errorf("%d requests wait, %d were dropped; want %d and 3", len(w.requests.due), w.Dropped(), maxRequests)
+	if w.requests.due.Len() != maxRequests || w.Dropped() != 3 {
+		t.Errorf("%d requests wait, %d were dropped; want %d and 3", w.requests.due.Len(), w.Dropped(), maxRequests)
 	}
 }
 
@@ -351,7 +351,7 @@ func TestRequestEndsOnce(t *testing.T) {
 			t.Errorf("request %+v ends twice", r)
 		}
 	}
-	if !slices.Equal(q.due, []*request{second}) || len(q.byTarget) != 1 {
+	if q.due.Len() != 1 || q.due.First() != second || len(q.byTarget) != 1 {
 		t.Errorf("requests %v of %d holders are left, want only the second", q.due, len(q.byTarget))
 	}
 }
