@@ -2,7 +2,6 @@ package detector
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -11,19 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// ErrUnknownName is returned (wrapped) by MAC.UnmarshalText for a text that it does not know.
-var ErrUnknownName = errors.New("unknown name")
-
 // The names below are part of the JSON documents and metric labels; index 0 is the zero value,
 // which has no name.
 var (
 	evidenceNames = []string{"", "forwarded", "claimed", "configured", "data", "announced", "host"}
 	scopeNames    = []string{"", "same-node", "cross-node", "pod-host"}
 	stateNames    = []string{"", "suspected", "confirmed", "resolved"}
-	noteNames     = []string{
-		"", "seen", "evidence", "withdrawn", "expired", "solicited",
-		"not-solicited", "answered", "unanswered", "conflict",
-	}
 )
 
 type enum interface{ ~uint8 }
@@ -60,9 +52,6 @@ func (s Scope) String() string { return nameOf(s, "scope", scopeNames) }
 
 // String returns the name used in documents and labels.
 func (s State) String() string { return nameOf(s, "state", stateNames) }
-
-// String returns the name used in documents.
-func (k NoteKind) String() string { return nameOf(k, "note", noteNames) }
 
 // MarshalText returns the name, empty for the zero value.
 func (e Evidence) MarshalText() ([]byte, error) { return text(e, evidenceNames) }
@@ -122,7 +111,7 @@ func (m *MAC) UnmarshalText(b []byte) error {
 	}
 	raw, err := net.ParseMAC(string(b))
 	if err != nil || len(raw) != len(m) {
-		return fmt.Errorf("parsing MAC %q: %w", b, ErrUnknownName)
+		return fmt.Errorf("parsing MAC %q: unknown name", b)
 	}
 	*m = MAC(raw)
 	return nil

@@ -35,7 +35,6 @@ func TestNames(t *testing.T) {
 	roundTrip(t, Host, evidenceNames)
 	roundTrip(t, PodHost, scopeNames)
 	roundTrip(t, Resolved, stateNames)
-	roundTrip(t, NoteConflict, noteNames)
 	type all struct {
 		Evidence Evidence
 		Scope    Scope

@@ -271,19 +271,19 @@ type Effects struct {
 }
 
 // NoteKind says what a [Note] is about.
-type NoteKind uint8
+type NoteKind string
 
-// The kinds of notes.
+// The kinds of notes, by the names that documents have.
 const (
-	NoteSeen NoteKind = iota + 1
-	NoteEvidence
-	NoteWithdrawn
-	NoteExpired
-	NoteProbed
-	NoteProbeRefused
-	NoteAnswered
-	NoteUnanswered
-	NoteConflict
+	NoteSeen         NoteKind = "seen"
+	NoteEvidence     NoteKind = "evidence"
+	NoteWithdrawn    NoteKind = "withdrawn"
+	NoteExpired      NoteKind = "expired"
+	NoteProbed       NoteKind = "solicited"
+	NoteProbeRefused NoteKind = "not-solicited"
+	NoteAnswered     NoteKind = "answered"
+	NoteUnanswered   NoteKind = "unanswered"
+	NoteConflict     NoteKind = "conflict"
 )
 
 // Note is one line in the story of one address.

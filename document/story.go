@@ -44,7 +44,7 @@ func NewStory(node cluster.Member, s detector.Story) Story {
 		doc.Conflict = new(NewConflict(*s.Conflict))
 	}
 	for _, n := range s.Notes {
-		note := Note{At: n.At.Round(0), Kind: n.Kind.String(), Node: node.Name, BootID: node.Boot, Text: n.Text}
+		note := Note{At: n.At.Round(0), Kind: string(n.Kind), Node: node.Name, BootID: node.Boot, Text: n.Text}
 		if n.Holder != (detector.HolderID{}) {
 			h := NewHolder(detector.Holder{
 				ID: n.Holder, Interface: detector.Interface{Ifindex: n.Holder.Ifindex, Generation: n.Holder.Generation},
