@@ -13,7 +13,7 @@ func (w *world) notes() []string {
 	var list []string
 	for _, s := range w.d.Explain(defaultIP) {
 		for _, n := range s.Notes {
-			name := w.name(n.Holder)
+			name := w.name(n.Holder.ID)
 			if name == "" {
 				name = "-"
 			}
@@ -186,7 +186,7 @@ func TestRemoteHolderInTheStory(t *testing.T) {
 	}
 	var got []string
 	for _, n := range w.d.Explain(defaultIP)[0].Notes {
-		if n.Holder != a.id {
+		if n.Holder.ID != a.id {
 			got = append(got, n.Text)
 		}
 	}
@@ -245,10 +245,10 @@ func TestNamesOfHoldersThatAreGone(t *testing.T) {
 		w.run(w.now.Add(time.Second))
 		noted := 0
 		for _, note := range w.d.Explain(defaultIP)[0].Notes {
-			if note.Holder == b.id {
+			if note.Holder.ID == b.id {
 				noted++
-				if note.Pod != name || note.NetnsName != "cni-1" {
-					t.Errorf("%q is about %v in %q", note.Text, note.Pod, note.NetnsName)
+				if h := note.Holder; h.Pod != name || h.NetnsName != "cni-1" {
+					t.Errorf("%q is about %v in %q", note.Text, h.Pod, h.NetnsName)
 				}
 			}
 		}

@@ -73,11 +73,11 @@ func (e *entry) public(n *note) Note {
 	if n.count > 1 {
 		text += fmt.Sprintf(" (%d times)", n.count)
 	}
-	public := Note{At: n.at, Kind: n.kind, Holder: n.holder, Text: text}
+	holder := Holder{ID: n.holder, Interface: Interface{n.holder.Ifindex, n.holder.Generation}}
 	if h := e.described(n.holder); h != nil {
-		public.Pod, public.NetnsName, public.InterfaceName = h.Pod, h.NetnsName, h.InterfaceName
+		holder.Pod, holder.NetnsName, holder.InterfaceName = h.Pod, h.NetnsName, h.InterfaceName
 	}
-	return public
+	return Note{At: n.at, Kind: n.kind, Holder: holder, Text: text}
 }
 
 // described returns the description of a holder that has or had a binding; nil if it is not known.

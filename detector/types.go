@@ -156,19 +156,19 @@ type Sighting struct {
 
 // Binding is one holder of one key.
 type Binding struct {
-	Key       Key       `cbor:"1,keyasint,omitzero"`
-	Holder    Holder    `cbor:"2,keyasint,omitzero"`
-	Evidence  Evidence  `cbor:"3,keyasint,omitzero"`
-	FirstSeen time.Time `cbor:"4,keyasint,omitzero"`
-	LastSeen  time.Time `cbor:"5,keyasint,omitzero"`
+	Key       Key
+	Holder    Holder
+	Evidence  Evidence
+	FirstSeen time.Time
+	LastSeen  time.Time
 	// FoundAtStart: the holder had the address when its node's agent started. FirstSeen is then when
 	// the agent found it, not since when the holder has the address.
-	FoundAtStart bool `cbor:"6,keyasint,omitzero"`
+	FoundAtStart bool
 	// Unreachable: the holder is on another node, which did not reply to the last probe request.
-	Unreachable bool `cbor:"7,keyasint,omitzero"`
+	Unreachable bool
 	// Gone: the holder of a confirmed conflict was lost, or did not answer the last round of probes: it has gone, or is
 	// going. Nothing should be removed by its name, which may be a successor's by now.
-	Gone bool `cbor:"8,keyasint,omitzero"`
+	Gone bool
 }
 
 // Counts reports whether such a binding supports a suspicion: whether the holder has the address, and does not only forward.
@@ -177,20 +177,20 @@ func (e Evidence) Counts() bool { return e >= Claimed }
 // Conflict is one key with two or more live holders.
 type Conflict struct {
 	// ID is a hash of network and IP followed by the occurrence: "5f3a9b21-1".
-	ID    string `cbor:"1,keyasint,omitzero"`
-	Key   Key    `cbor:"2,keyasint,omitzero"`
-	State State  `cbor:"3,keyasint,omitzero"`
-	Scope Scope  `cbor:"4,keyasint,omitzero"`
+	ID    string
+	Key   Key
+	State State
+	Scope Scope
 	// SecondSeen is when the second holder was first seen, the start of the detection delay.
 	// SuspectedAt, ConfirmedAt and ResolvedAt are zero until the conflict reaches that state.
-	SecondSeen  time.Time `cbor:"5,keyasint,omitzero"`
-	SuspectedAt time.Time `cbor:"6,keyasint,omitzero"`
-	ConfirmedAt time.Time `cbor:"7,keyasint,omitzero"`
-	ResolvedAt  time.Time `cbor:"8,keyasint,omitzero"`
+	SecondSeen  time.Time
+	SuspectedAt time.Time
+	ConfirmedAt time.Time
+	ResolvedAt  time.Time
 	// Holders are ordered by FirstSeen, the oldest first.
-	Holders []Binding `cbor:"9,keyasint,omitzero"`
+	Holders []Binding
 	// Pending is why a suspected conflict is not confirmed yet, a clause for people.
-	Pending string `cbor:"10,keyasint,omitzero"`
+	Pending string
 }
 
 // IsDrill reports whether pods have the address on purpose, as those of "dupip drill", to see that conflicts are found. A drill
@@ -288,25 +288,22 @@ const (
 
 // Note is one line in the story of one address.
 type Note struct {
-	At     time.Time `cbor:"1,keyasint,omitzero"`
-	Kind   NoteKind  `cbor:"2,keyasint,omitzero"`
-	Holder HolderID  `cbor:"3,keyasint,omitzero"`
+	At   time.Time
+	Kind NoteKind
+	// Holder is whom it is about: its identity, and its names as they were last known.
+	Holder Holder
 	// Text is one short clause for people.
-	Text string `cbor:"4,keyasint,omitzero"`
-	// The holder's description, as it was last known.
-	Pod           Pod    `cbor:"5,keyasint,omitzero"`
-	NetnsName     string `cbor:"6,keyasint,omitzero"`
-	InterfaceName string `cbor:"7,keyasint,omitzero"`
+	Text string
 }
 
 // Story is what the detector knows of one key: bindings, conflict and notes.
 type Story struct {
-	Key      Key       `cbor:"1,keyasint,omitzero"`
-	Bindings []Binding `cbor:"2,keyasint,omitzero"`
+	Key      Key
+	Bindings []Binding
 	// Conflict is the open conflict, or the last resolved one; nil if there was none.
-	Conflict *Conflict `cbor:"3,keyasint,omitzero"`
+	Conflict *Conflict
 	// Notes are in order of time; the oldest are dropped first.
-	Notes []Note `cbor:"4,keyasint,omitzero"`
+	Notes []Note
 	// Verdict is one sentence for people: why this is or is not a conflict.
-	Verdict string `cbor:"5,keyasint,omitzero"`
+	Verdict string
 }

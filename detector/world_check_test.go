@@ -99,7 +99,7 @@ func (w *world) history(t *testing.T) {
 		for _, s := range w.d.Explain(e.IP) {
 			t.Log(s.Key, s.Verdict)
 			for _, n := range s.Notes {
-				t.Logf("%s %v %s: %s", w.since(n.At), n.Kind, w.name(n.Holder), n.Text)
+				t.Logf("%s %v %s: %s", w.since(n.At), n.Kind, w.name(n.Holder.ID), n.Text)
 			}
 		}
 	}

@@ -45,12 +45,8 @@ func NewStory(node cluster.Member, s detector.Story) Story {
 	}
 	for _, n := range s.Notes {
 		note := Note{At: n.At.Round(0), Kind: string(n.Kind), Node: node.Name, BootID: node.Boot, Text: n.Text}
-		if n.Holder != (detector.HolderID{}) {
-			h := NewHolder(detector.Holder{
-				ID: n.Holder, Interface: detector.Interface{Ifindex: n.Holder.Ifindex, Generation: n.Holder.Generation},
-				InterfaceName: n.InterfaceName, NetnsName: n.NetnsName, Pod: n.Pod,
-			})
-			note.Holder = &h
+		if n.Holder.ID != (detector.HolderID{}) {
+			note.Holder = new(NewHolder(n.Holder))
 		}
 		doc.Notes = append(doc.Notes, note)
 	}

@@ -160,9 +160,9 @@ func (r *Report) stories(ip netip.Addr) (list []document.Story) {
 	}
 	for _, s := range r.Detector.Explain(ip) {
 		for n := range s.Notes {
-			note := &s.Notes[n]
-			if h, there := names[note.Holder]; there && h.Pod != (detector.Pod{}) {
-				note.Pod, note.NetnsName, note.InterfaceName = h.Pod, h.NetnsName, h.InterfaceName
+			h := &s.Notes[n].Holder
+			if now := names[h.ID]; now.Pod != (detector.Pod{}) {
+				h.Pod, h.NetnsName, h.InterfaceName = now.Pod, now.NetnsName, now.InterfaceName
 			}
 		}
 		list = append(list, document.NewStory(r.Self, s))

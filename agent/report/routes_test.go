@@ -254,7 +254,7 @@ func TestNamesakes(t *testing.T) {
 			routed := document.NewConflict(c)
 			routed.Routes = []document.Route{{To: document.ToNode, ToNode: "n1", ToBootID: "b", Device: "eth0"}}
 			story := document.NewStory(member, detector.Story{
-				Key: c.Key, Conflict: &c, Bindings: c.Holders, Notes: []detector.Note{{At: here.FirstSeen, Kind: detector.NoteSeen, Holder: here.Holder.ID}},
+				Key: c.Key, Conflict: &c, Bindings: c.Holders, Notes: []detector.Note{{At: here.FirstSeen, Kind: detector.NoteSeen, Holder: here.Holder}},
 			})
 			return []document.Answer{{Node: "n1", BootID: member.Boot, Conflicts: []document.Conflict{routed}, Stories: []document.Story{story}}}, nil, nil
 		},
