@@ -75,7 +75,6 @@ type Detector struct {
 	round  uint32 // the number of the last round that began
 	stuck  int    // deadlines that passed and stayed; 0 unless there is a bug
 	counts Counts // what only grows
-	drills Counts // the same of conflicts that are drills
 }
 
 // New returns an empty Detector.
@@ -87,7 +86,6 @@ func New(opts Options) *Detector {
 		ifaces:  make(map[Interface][]*binding),
 		open:    make(map[*entry]struct{}),
 		counts:  newCounts(),
-		drills:  newCounts(),
 	}
 }
 

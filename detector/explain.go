@@ -40,9 +40,10 @@ func (d *Detector) verdict(e *entry) string {
 	if c := e.conflict; c != nil {
 		return c.verdict(e)
 	}
-	list := e.counting()
+	var holders []Binding
 	var forwarders []string
 	for _, b := range e.bindings {
+		holders = append(holders, b.public())
 		if !b.counts() {
 			forwarders = append(forwarders, b.String())
 		}
@@ -52,12 +53,8 @@ func (d *Detector) verdict(e *entry) string {
 	if len(forwarders) > 0 {
 		by = "forwarded by " + List(forwarders) + ": not counted"
 	}
-	if len(list) == 0 && by != "" {
+	if by != "" && len(forwarders) == len(holders) {
 		return "known only as " + by
-	}
-	holders := make([]Binding, 0, len(list))
-	for _, b := range list {
-		holders = append(holders, b.public())
 	}
 	text := NoConflict(holders, e.shared)
 	if e.faded != "" {
