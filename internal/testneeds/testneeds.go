@@ -5,6 +5,7 @@ package testneeds
 import (
 	"os"
 	"os/exec"
+	"testing"
 )
 
 // SlowVariable is the environment variable that enables slow tests. The Makefile sets it.
@@ -13,15 +14,8 @@ const SlowVariable = "DUPIP_TEST_SLOW"
 // releaseVariable enables the tests of a release.
 const releaseVariable = "DUPIP_TEST_RELEASE"
 
-// T is the part of testing.TB that this package uses.
-type T interface {
-	Helper()
-	Fatal(args ...any)
-	Skip(args ...any)
-}
-
 // Root skips a test that makes network namespaces, mounts or BPF programs.
-func Root(t T) {
+func Root(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		missing(t, "this test needs root")
@@ -29,7 +23,7 @@ func Root(t T) {
 }
 
 // Program skips a test that runs a program which is not installed.
-func Program(t T, name, debianPackage string) {
+func Program(t testing.TB, name, debianPackage string) {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {
 		missing(t, "this test needs the program "+name+" (Debian package "+debianPackage+")")
@@ -38,7 +32,7 @@ func Program(t T, name, debianPackage string) {
 
 // Slow skips a test that takes minutes, at least with empty Go caches: it builds programs or boots a
 // machine.
-func Slow(t T) {
+func Slow(t testing.TB) {
 	t.Helper()
 	if os.Getenv(SlowVariable) == "" {
 		t.Skip("this test is slow: make test runs it, and " + SlowVariable + "=1")
@@ -46,7 +40,7 @@ func Slow(t T) {
 }
 
 // Release skips a test that is for releases only: it takes minutes, and what it shows rarely changes.
-func Release(t T) {
+func Release(t testing.TB) {
 	t.Helper()
 	if !IsRelease() {
 		t.Skip("this test is for releases: make check-release runs it, and " + releaseVariable + "=1")
@@ -56,12 +50,10 @@ func Release(t T) {
 // IsRelease reports whether tests that are for releases only are to run.
 func IsRelease() bool { return os.Getenv(releaseVariable) != "" }
 
-func missing(t T, what string) {
+func missing(t testing.TB, what string) {
 	t.Helper()
-	if inCI() {
+	if ci := os.Getenv("CI"); ci == "true" || ci == "1" {
 		t.Fatal(what + ", and none is skipped in CI")
 	}
 	t.Skip(what)
 }
-
-func inCI() bool { return os.Getenv("CI") == "true" || os.Getenv("CI") == "1" }
