@@ -25,8 +25,8 @@ type entry struct {
 	notes       []note
 	gone        []Holder // that have notes and no binding any more, for their names
 
+	schedule.Place
 	at   time.Time // next deadline
-	slot int       // place in the schedule + 1; 0 while not in it
 	idle *list.Element
 }
 

@@ -11,12 +11,9 @@ func (e *entry) Before(o *entry) bool {
 	return e.key.Compare(o.key) < 0
 }
 
-// Slot implements [schedule.Element].
-func (e *entry) Slot() *int { return &e.slot }
-
 // schedule sets the next deadline of an entry.
 func (d *Detector) schedule(e *entry, at time.Time) {
-	if e.slot == 0 || !e.at.Equal(at) {
+	if e.Place == 0 || !e.at.Equal(at) {
 		e.at = at
 		d.due.Set(e)
 	}

@@ -198,7 +198,7 @@ func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
 		d.probeSilent(b, now, fx) // last, because the conflict may have ended
 	}
 	d.finish(e, now)
-	if e.slot != 0 && !e.at.After(now) {
+	if e.Place != 0 && !e.at.After(now) {
 		// A passed deadline must not stay: a mistake would become a busy loop.
 		d.stuck++
 		d.schedule(e, now.Add(time.Second))

@@ -36,9 +36,9 @@ func auditUnder(d *Detector, limits ceiling) error {
 		switch {
 		case e.key != key:
 			return fmt.Errorf("entry %v under %v", e.key, key)
-		case len(e.bindings) == 0 && e.conflict == nil && e.slot != 0:
+		case len(e.bindings) == 0 && e.conflict == nil && e.Place != 0:
 			return fmt.Errorf("%v: scheduled for nothing", key)
-		case (len(e.bindings) > 0 || e.conflict != nil) && e.slot == 0:
+		case (len(e.bindings) > 0 || e.conflict != nil) && e.Place == 0:
 			return fmt.Errorf("%v: not scheduled", key)
 		case len(e.bindings) == 0 && e.conflict == nil && e.kept == 0 && e.idle == nil:
 			return fmt.Errorf("%v: nothing keeps it", key)

@@ -18,25 +18,22 @@ const probeReuse = 20 * time.Millisecond
 // request is a probe request of another node that is not answered yet.
 type request struct {
 	cluster.ProbeRequest
-	arrived  time.Time
-	began    time.Time // first attempt; zero before
-	attempts int
-	next     time.Time // of the next attempt
-	forwards bool      // it answered, but for an address that it does not have
+	schedule.Place // until it has ended
+	arrived        time.Time
+	began          time.Time // first attempt; zero before
+	attempts       int
+	next           time.Time // of the next attempt
+	forwards       bool      // it answered, but for an address that it does not have
 	// unreported: its last probe was not reported to Probed.
 	unreported bool
 	// configured: the answer is what the kernel of the holder has configured.
 	configured bool
-	slot       int // place in the schedule + 1; 0 once it has ended
 }
 
 // Before implements [schedule.Element]: by next, then by arrival.
 func (r *request) Before(o *request) bool {
 	return cmp.Or(r.next.Compare(o.next), r.arrived.Compare(o.arrived)) < 0
 }
-
-// Slot implements [schedule.Element].
-func (r *request) Slot() *int { return &r.slot }
 
 func (r *request) target() target { return target{r.Key, r.Holder} }
 
@@ -71,7 +68,7 @@ func (rs *requests) add(r *request) {
 
 // end removes a request. It reports false if the request has ended already.
 func (rs *requests) end(r *request) bool {
-	if r.slot == 0 {
+	if r.Place == 0 {
 		return false
 	}
 	rs.due.Remove(r)
@@ -85,7 +82,7 @@ func (rs *requests) end(r *request) bool {
 
 // wait sets the time of the next attempt, unless the request has ended.
 func (rs *requests) wait(r *request, until time.Time) {
-	if r.slot != 0 {
+	if r.Place != 0 {
 		r.next = until
 		rs.due.Set(r)
 	}

@@ -27,10 +27,10 @@ const (
 // pending is the probe of a configured address that has no binding.
 type pending struct {
 	address
+	schedule.Place
 	key   detector.Key
 	tries int
 	next  time.Time
-	slot  int
 	// removed: the address is not configured any more and is probed a few times only. A process
 	// may have taken it over from the kernel, as gVisor does.
 	removed bool
@@ -38,9 +38,6 @@ type pending struct {
 
 // Before implements [schedule.Element].
 func (p *pending) Before(o *pending) bool { return p.next.Before(o.next) }
-
-// Slot implements [schedule.Element].
-func (p *pending) Slot() *int { return &p.slot }
 
 // Before implements [schedule.Element]: by the next turn. Interfaces have their turns one after the other, so
 // that one with many pending probes does not delay those of others.
@@ -50,9 +47,6 @@ func (i *state) Before(o *state) bool {
 	}
 	return i.served < o.served
 }
-
-// Slot implements [schedule.Element].
-func (i *state) Slot() *int { return &i.slot }
 
 // add makes the probe of an address pending from a time on, unless the address has a binding or a
 // pending probe. It returns the new probe, nil if there is none.

@@ -100,6 +100,7 @@ type Prober struct {
 // state is the state of one interface.
 type state struct {
 	Interface
+	schedule.Place
 	// tentative has the addresses that the pod itself is probing, with the time.
 	tentative map[address]time.Time
 	pending   map[address]*pending
@@ -108,7 +109,6 @@ type state struct {
 	// of the last turn.
 	turn, notBefore time.Time
 	served          uint64
-	slot            int
 	// sent has the addresses that were probed, with the time.
 	sent  map[netip.Addr]time.Time
 	limit *rate.Limiter // of all probes on the interface

@@ -50,12 +50,12 @@ type id struct {
 
 type item struct {
 	id
+	schedule.Place
 	message     Message
 	policy      *Policy
 	seq         uint64
 	tries       int
 	first, next time.Time // when it was and is to be sent
-	slot        int
 }
 
 // New returns an empty queue.
@@ -175,6 +175,3 @@ func (q *Queue) remove(i *item) {
 func (i *item) Before(o *item) bool {
 	return i.next.Before(o.next) || i.next.Equal(o.next) && i.seq < o.seq
 }
-
-// Slot implements [schedule.Element].
-func (i *item) Slot() *int { return &i.slot }

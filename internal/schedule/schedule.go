@@ -3,13 +3,17 @@ package schedule
 
 import "container/heap"
 
-// Element is a pointer to what is in one schedule at most.
+// Element is a pointer to what is in one schedule at most, a struct that embeds a [Place].
 type Element[E any] interface {
 	// Before reports whether the element comes before another one.
 	Before(E) bool
-	// Slot is for the schedule: the element's place + 1, 0 while it is in none.
-	Slot() *int
+	place() *Place
 }
+
+// Place is where an element is in its schedule: its index + 1, 0 while it is in none.
+type Place int
+
+func (p *Place) place() *Place { return p }
 
 // Schedule is a heap of elements. It is not safe for concurrent use.
 type Schedule[E Element[E]] struct{ elements elements[E] }
@@ -27,8 +31,8 @@ func (s *Schedule[E]) First() (first E) {
 
 // Set adds an element, or gives one whose order has changed its new place.
 func (s *Schedule[E]) Set(e E) {
-	if slot := *e.Slot(); slot != 0 {
-		heap.Fix(&s.elements, slot-1)
+	if place := *e.place(); place != 0 {
+		heap.Fix(&s.elements, int(place)-1)
 	} else {
 		heap.Push(&s.elements, e)
 	}
@@ -36,8 +40,8 @@ func (s *Schedule[E]) Set(e E) {
 
 // Remove removes an element if it is there.
 func (s *Schedule[E]) Remove(e E) {
-	if slot := *e.Slot(); slot != 0 {
-		heap.Remove(&s.elements, slot-1)
+	if place := *e.place(); place != 0 {
+		heap.Remove(&s.elements, int(place)-1)
 	}
 }
 
@@ -49,13 +53,13 @@ func (h elements[E]) Less(i, j int) bool { return h[i].Before(h[j]) }
 
 func (h elements[E]) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	*h[i].Slot(), *h[j].Slot() = i+1, j+1
+	*h[i].place(), *h[j].place() = Place(i+1), Place(j+1)
 }
 
 func (h *elements[E]) Push(x any) {
 	e := x.(E)
 	*h = append(*h, e)
-	*e.Slot() = len(*h)
+	*e.place() = Place(len(*h))
 }
 
 func (h *elements[E]) Pop() any {
@@ -63,6 +67,6 @@ func (h *elements[E]) Pop() any {
 	last := len(*h) - 1
 	e := (*h)[last]
 	(*h)[last], *h = none, (*h)[:last]
-	*e.Slot() = 0
+	*e.place() = 0
 	return e
 }

@@ -6,10 +6,12 @@ import (
 	"testing"
 )
 
-type job struct{ due, slot int }
+type job struct {
+	Place
+	due int
+}
 
 func (j *job) Before(o *job) bool { return j.due < o.due }
-func (j *job) Slot() *int         { return &j.slot }
 
 // Whatever is added, moved and removed, the first is the one that is due first.
 func TestSchedule(t *testing.T) {
@@ -35,7 +37,7 @@ func TestSchedule(t *testing.T) {
 		}
 	}
 	for _, j := range there {
-		if s.Remove(j); j.slot != 0 {
+		if s.Remove(j); j.Place != 0 {
 			t.Errorf("%+v has a place", j)
 		}
 	}
