@@ -31,8 +31,9 @@ type Exchange struct {
 	ready        time.Time // since when all holders of this node may be known; zero: not yet
 	queue        []Action
 	requests     requests
-	requested    uint64 // probe requests sent
-	dropped      uint64 // probe requests refused because too many waited
+	// Requested counts the probe requests that were sent, Dropped those of other nodes that were refused because too many
+	// waited.
+	Requested, Dropped uint64
 }
 
 // New returns a Exchange without bindings.
@@ -111,7 +112,7 @@ func (p *Exchange) Apply(effects detector.Effects, now time.Time) {
 		case s.Holder.Node == p.Node:
 			p.add(Probe{Probe: s})
 		case p.clusterWide(s.Key.Network):
-			p.requested++
+			p.Requested++
 			p.Cluster.RequestProbe(s, p.localBindings(s.Key))
 		default:
 			reason := "network " + s.Key.Network + " does not span the cluster"
@@ -130,12 +131,6 @@ func (p *Exchange) Observe(s detector.Sighting, now time.Time) {
 
 // Ready tells the exchange that the agent observes all interfaces; soon it knows all holders.
 func (p *Exchange) Ready(now time.Time) { p.ready = now }
-
-// Requested counts the probe requests that were sent.
-func (p *Exchange) Requested() uint64 { return p.requested }
-
-// Dropped counts the probe requests of other nodes that were refused because too many waited.
-func (p *Exchange) Dropped() uint64 { return p.dropped }
 
 // Receive takes a message of another node, except a [cluster.Query].
 func (p *Exchange) Receive(message cluster.Message, now time.Time) {

@@ -221,7 +221,7 @@ func TestConflictAcrossNodes(t *testing.T) {
 	if c := w.Detector.Conflicts(false); len(c) != 1 || c[0].Scope != detector.CrossNode {
 		t.Fatalf("conflicts %+v, want one across nodes", c)
 	}
-	if len(w.requested) != 1 || w.requested[0].Holder != remote || w.Requested() != 1 {
+	if len(w.requested) != 1 || w.requested[0].Holder != remote || w.Requested != 1 {
 		t.Fatalf("requests %+v, want one to the other node", w.requested)
 	}
 	w.reply(cluster.Answered)

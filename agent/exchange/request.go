@@ -39,7 +39,7 @@ func (p *Exchange) receiveRequest(m cluster.ProbeRequest, now time.Time) {
 	case !held:
 		p.reply(r, cluster.Gone, "it does not have the address")
 	case p.requests.due.Len() >= maxRequests:
-		p.dropped++
+		p.Dropped++
 		p.reply(r, cluster.Refused, "too many probe requests are waiting")
 	default:
 		p.requests.add(r)

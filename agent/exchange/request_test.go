@@ -255,8 +255,8 @@ func TestRequestsAreBounded(t *testing.T) {
 	for n := range maxRequests + 3 {
 		w.Receive(probeRequest(uint64(n+1), one, 11), w.now)
 	}
-	if w.requests.due.Len() != maxRequests || w.Dropped() != 3 {
-		t.Errorf("%d requests wait, %d were dropped; want %d and 3", w.requests.due.Len(), w.Dropped(), maxRequests)
+	if w.requests.due.Len() != maxRequests || w.Dropped != 3 {
+		t.Errorf("%d requests wait, %d were dropped; want %d and 3", w.requests.due.Len(), w.Dropped, maxRequests)
 	}
 }
 

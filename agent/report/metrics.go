@@ -74,6 +74,6 @@ func (r *Report) agentStats() metrics.AgentStats {
 		Dropped: r.dropped(counts), Suppressed: counts.Suppressed, Solicitations: r.Prober.Sent(),
 		Pending: r.Table.Pending(), HostOmitted: r.Table.HostOmitted(), NetlinkOverruns: uint64(r.Watcher.Overruns()),
 	}
-	stats.Solicitations[detector.Verify] += r.Exchange.Requested()
+	stats.Solicitations[detector.Verify] += r.Exchange.Requested
 	return stats
 }

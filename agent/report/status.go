@@ -154,7 +154,7 @@ func (r *Report) byState() map[string]int {
 func (r *Report) dropped(counts detector.Counts) map[string]uint64 {
 	dropped := r.Table.Dropped()
 	maps.Copy(dropped, r.Prober.Dropped())
-	dropped["probe requests of other nodes"] = r.Exchange.Dropped()
+	dropped["probe requests of other nodes"] = r.Exchange.Dropped
 	for reason, n := range counts.Refused {
 		dropped[reason] += n
 	}
