@@ -138,9 +138,6 @@ func encodeNewest(list []detector.Conflict, limit int, open bool, room *int) [][
 	encoded := encodeList(slices.Backward(list), limit, room, func(c detector.Conflict) (any, bool) {
 		c.Holders = c.Holders[:min(len(c.Holders), document.MaxHolders)]
 		doc := document.NewConflict(c)
-		for i := range doc.Holders {
-			doc.Holders[i].Unreachable = false
-		}
 		document.Clean(&doc, 0, time.Time{})
 		_, err := restored(doc, open)
 		return doc, err == nil
