@@ -23,7 +23,7 @@ func rankOf(e Evidence, suppressed bool) int {
 	return int(e)
 }
 
-// roomBelow returns the rank below which bindings make room for a new one. Data must not evict suppressed
+// evictsBelow returns the rank below which bindings make room for a new one. Data must not evict suppressed
 // bindings: each address of a pod that sprays sources would be suspected again.
 func evictsBelow(rank int) int {
 	if rank <= int(Data) {
@@ -203,7 +203,7 @@ func (d *Detector) trimIdle() {
 	}
 }
 
-// enter returns the entry of a key, a new one if there is none.
+// entryFor returns the entry of a key, a new one if there is none.
 func (d *Detector) entryFor(key Key) *entry {
 	e := d.entries[key]
 	if e == nil {

@@ -130,7 +130,7 @@ func together(x, y *check, overlap time.Duration) bool {
 		schedule.Earlier(x.latest, y.latest).Sub(schedule.Later(x.first, y.first)) >= overlap
 }
 
-// straggler returns until when a confirmation waits for a holder that has been probed once at most in this
+// stragglerUntil returns until when a confirmation waits for a holder that has been probed once at most in this
 // round; zero if it does not wait.
 func (c *conflict) stragglerUntil(list []*binding, now time.Time) time.Time {
 	until := c.round.Add(stragglerTime)
