@@ -23,7 +23,8 @@ type Answer struct {
 	BootID string `json:"-"`
 	Self   bool   `json:"-"`
 
-	At        time.Time  `json:"at"` // on the clock of its node
+	At        time.Time  `json:"at"`    // on the clock of its node
+	Count     int        `json:"count"` // of elements, with those that did not fit
 	Bindings  []Binding  `json:"bindings,omitzero"`
 	Conflicts []Conflict `json:"conflicts,omitzero"` // each with the route of this node, at most
 	Stories   []Story    `json:"stories,omitzero"`
@@ -40,8 +41,7 @@ type Answer struct {
 	Omitted  int       `json:"omitted,omitzero"` // elements that did not fit
 }
 
-// Elements is how many elements the answer has.
-func (a *Answer) Elements() int {
+func (a *Answer) elements() int {
 	return len(a.Bindings) + len(a.Conflicts) + len(a.Stories) + len(a.Findings) + len(a.Captures) + len(a.Books)
 }
 
@@ -77,9 +77,10 @@ const (
 
 // Encode returns the answer in JSON, packed by gzip, in at most limit bytes. What does not fit is counted as omitted.
 func (a Answer) Encode(limit int) ([]byte, error) {
+	a.Count = a.elements() + a.Omitted
 	shortened := false
 	for {
-		text, packed, err := pack(a)
+		text, packed, err := pack(a, quick)
 		if err != nil {
 			return nil, err
 		}
@@ -87,20 +88,20 @@ func (a Answer) Encode(limit int) ([]byte, error) {
 		need = max(need, float64(len(packed))/float64(limit))
 		switch {
 		case !ok && shortened:
-			return nil, errors.New("an answer is too deep")
+			return nil, errors.New("an answer is too deep, or has too long frames")
 		case !ok: // the configuration of CNI may have a text of any length; all of a is the caller's
 			var short Answer
 			if err := json.Unmarshal(text, &short); err != nil {
-				return nil, fmt.Errorf("encoding an answer: %w", err)
+				return nil, fmt.Errorf("encoding a document: %w", err)
 			}
 			shorten(&short, maxSentence)
 			a, shortened = short, true
 			continue
 		case need <= 1:
 			return packed, nil
-		case a.Elements() == 0 && a.Status == nil:
+		case a.elements() == 0 && a.Status == nil:
 			return nil, fmt.Errorf("an answer without its elements needs %d bytes", len(packed))
-		case a.Elements() == 0:
+		case a.elements() == 0:
 			a.Status = nil
 			a.Omitted++
 			continue
@@ -117,23 +118,27 @@ func fit[E any](list *[]E, times float64) (omitted int) {
 	return omitted
 }
 
-// packers are for pack: each has more than a megabyte.
-var packers = sync.Pool{New: func() any {
-	w, err := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed)
-	if err != nil {
-		panic(err) // there is no such level
-	}
-	return w
-}}
+// quick and small pack answers and reports. Each of their writers has about a megabyte.
+var quick, small = packers(gzip.BestSpeed), packers(gzip.BestCompression)
+
+func packers(level int) *sync.Pool {
+	return &sync.Pool{New: func() any {
+		w, err := gzip.NewWriterLevel(io.Discard, level)
+		if err != nil {
+			panic(err) // there is no such level
+		}
+		return w
+	}}
+}
 
 // pack returns a document in JSON, as it is and packed by gzip.
-func pack(doc any) (text, packed []byte, err error) {
+func pack(doc any, by *sync.Pool) (text, packed []byte, err error) {
 	if text, err = json.Marshal(doc); err != nil {
-		return nil, nil, fmt.Errorf("encoding an answer: %w", err)
+		return nil, nil, fmt.Errorf("encoding a document: %w", err)
 	}
 	var b bytes.Buffer
-	w := packers.Get().(*gzip.Writer)
-	defer packers.Put(w)
+	w := by.Get().(*gzip.Writer)
+	defer by.Put(w)
 	w.Reset(&b)
 	if _, err = w.Write(text); err == nil {
 		err = w.Close()
@@ -204,7 +209,7 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, si
 	if size, err = unpack(packed, &a, func() time.Time { return a.At }, now); err != nil {
 		return Answer{}, 0, fmt.Errorf("reading the answer of node %s: %w", node, err)
 	}
-	a.Node, a.BootID, a.At = node, boot, now
+	a.Node, a.BootID, a.At, a.Count = node, boot, now, 0
 	a.Omitted = min(max(a.Omitted, 0), maxOmitted)
 	own := a.NodeID()
 	a.Omitted += keep(&a.Bindings, func(b *Binding) bool { return b.check() == nil && b.NodeID() == own }) +
@@ -228,6 +233,27 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, si
 		a.Status.Node, a.Status.BootID = node, boot
 	}
 	return a, size, nil
+}
+
+// CountAnswer is [DecodeAnswer] where there is no room for the answer: all of it is counted as omitted.
+func CountAnswer(packed []byte, node, boot string, now time.Time) (a Answer, size int, err error) {
+	a = Answer{Node: node, BootID: boot, At: now}
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return a, 0, fmt.Errorf("reading the answer of node %s: %w", node, err)
+	}
+	head := json.NewDecoder(io.LimitReader(r, 256)) // where the count is
+	for name := json.Token(nil); ; {
+		value, err := head.Token()
+		if err != nil {
+			return a, 0, fmt.Errorf("reading the answer of node %s: it has no count: %w", node, err)
+		}
+		if n, ok := value.(float64); ok && name == "count" {
+			a.Omitted = int(min(max(n, 0), maxOmitted))
+			return a, 0, nil
+		}
+		name = value
+	}
 }
 
 // keep removes what is invalid from a list, and returns its number.
@@ -298,22 +324,22 @@ type report struct {
 // long it leaves out holders, the last ones, and the ends of texts. at is now.
 func EncodeReport(c detector.Conflict, at time.Time, limit int) ([]byte, error) {
 	r := report{at.Round(0), NewConflict(c)}
-	_, packed, err := pack(r)
+	_, packed, err := pack(r, small)
 	fits := func() bool { return err != nil || len(packed) <= limit }
 	if all := r.Conflict.Holders; !fits() && len(all) > 2 {
 		with := func(n int) bool {
 			r.Conflict.Holders = all[:n]
-			_, packed, err = pack(r)
+			_, packed, err = pack(r, small)
 			return fits()
 		}
 		with(2 + sort.Search(len(all)-3, func(more int) bool { return !with(3 + more) }))
 	}
 	for longest := MaxName / 2; !fits(); longest /= 2 {
-		if longest < 8 {
+		if longest < 7 {
 			return nil, fmt.Errorf("a report of a conflict needs %d bytes", len(packed))
 		}
 		shorten(&r.Conflict, longest)
-		_, packed, err = pack(r)
+		_, packed, err = pack(r, small)
 	}
 	return packed, err
 }

@@ -3,16 +3,15 @@ package document
 import (
 	"bytes"
 	"compress/gzip"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
 	"reflect"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/dupip/dupip/detector"
 )
@@ -82,7 +81,6 @@ func TestAnswerRefused(t *testing.T) {
 		"an escape without an end":   zip(t, `{"bindings":["\`),
 		"a bomb":                     zip(t, `{"at":null}`+spaces(maxUnpacked)),
 		"a bomb before":              zip(t, spaces(maxUnpacked)+`{"at":null}`),
-		"a large bomb":               zip(t, strings.Repeat("[", 200<<20)),
 		"a bomb of many parts":       bytes.Repeat(zip(t, spaces(1<<20)), 40),
 		"lists in lists":             zip(t, strings.Repeat("[", 100)+strings.Repeat("]", 100)),
 		"deep in a field of nobody":  zip(t, `{"x":`+strings.Repeat(`{"x":`, maxDepth)+"1"+strings.Repeat("}", maxDepth+1)),
@@ -113,7 +111,14 @@ func TestAnswerRefused(t *testing.T) {
 			t.Errorf("%s: %.100q of %d bytes", name, text, len(text))
 		}
 	}
-	// What is at a bound, and what a later version says, is not.
+	bomb := bytes.Repeat(zip(t, strings.Repeat("[", 1<<20)), 200)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, _, _ = DecodeAnswer(bomb, ourNode, ourBoot, noon)
+	if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 10*maxUnpacked {
+		t.Errorf("a bomb of %d bytes takes %d MB", len(bomb), (after.TotalAlloc-before.TotalAlloc)>>20)
+	}
+	// What is at a bound, and what a later version says, is not refused.
 	for name, text := range map[string]string{
 		"null":                    "null",
 		"an empty object":         "{}",
@@ -124,7 +129,7 @@ func TestAnswerRefused(t *testing.T) {
 		"braces in a string":      `{"x":"` + strings.Repeat(`[{\"`, 100) + `"}`,
 		"fields of the future":    `{"later":[{"a":{"b":[1]}}],"bindings":null}`,
 	} {
-		if a, _, err := DecodeAnswer(zip(t, text), ourNode, ourBoot, noon); err != nil || a.Elements() != 0 || a.Omitted != 0 || !a.At.Equal(noon) {
+		if a, _, err := DecodeAnswer(zip(t, text), ourNode, ourBoot, noon); err != nil || a.elements() != 0 || a.Omitted != 0 || !a.At.Equal(noon) {
 			t.Errorf("%s: %+v, %v", name, a, err)
 		}
 	}
@@ -175,10 +180,10 @@ func TestAnswerElementsRefused(t *testing.T) {
 		"a story with an odd holder":             story(func(s *Story) { s.Bindings[0].FirstSeen = time.Time{} }),
 		"a story with a holder of another":       story(func(s *Story) { s.Bindings[1].IP = netip.MustParseAddr("10.0.0.8") }),
 		"a story with an odd conflict":           story(func(s *Story) { s.Conflict.State = 0 }),
-		"a story with a conflict of another":     story(func(s *Story) { s.Conflict = &conflictOf(full, "10.0.0.8").Conflicts[0] }),
+		"a story with a conflict of another":     story(func(s *Story) { s.Conflict.IP, s.Conflict.Holders = netip.MustParseAddr("10.0.0.8"), nil }),
 		"a story with a conflict in another net": story(func(s *Story) { s.Conflict.Network, s.Conflict.Holders = "other", nil }),
-		"a story with too many":                  story(func(s *Story) { s.Bindings = make([]Binding, MaxHolders+1) }),
-		"a story with a conflict of too many":    story(func(s *Story) { s.Conflict.Holders = make([]Binding, MaxHolders+1) }),
+		"a story with too many":                  story(func(s *Story) { s.Bindings = slices.Repeat(s.Bindings[:1], MaxHolders+1) }),
+		"a story with a conflict of too many":    story(func(s *Story) { s.Conflict.Holders = slices.Repeat(s.Conflict.Holders[:1], MaxHolders+1) }),
 		"a capture of no network":                {Captures: []Capture{{IP: full.Captures[0].IP}, full.Captures[1]}},
 	}
 	for name, ip := range map[string]string{"no": "", "the unspecified": "0.0.0.0", "the other unspecified": "::", "a mapped": "::ffff:10.0.0.1", "a zoned": "fe80::1%eth0"} {
@@ -195,8 +200,8 @@ func TestAnswerElementsRefused(t *testing.T) {
 	}
 	for name, a := range all {
 		a.At, a.Omitted = noon, 5
-		if got := said(t, a); got.Elements() != 1 || got.Omitted != 6 {
-			t.Errorf("%s: %d elements, %d omitted", name, got.Elements(), got.Omitted)
+		if got := said(t, a); got.elements() != 1 || got.Omitted != 6 {
+			t.Errorf("%s: %d elements, %d omitted", name, got.elements(), got.Omitted)
 		}
 	}
 	for omitted, want := range map[int]int{-1: 0, -1 << 62: 0, 1 << 62: maxOmitted, maxOmitted: maxOmitted, 77: 77} {
@@ -209,23 +214,6 @@ func TestAnswerElementsRefused(t *testing.T) {
 			t.Errorf("absent from %v to %v", span[0], span[1])
 		}
 	}
-}
-
-// conflictOf is an answer with its conflicts at another address.
-func conflictOf(a Answer, ip string) Answer {
-	var other Answer
-	if err := json.Unmarshal([]byte(strings.ReplaceAll(mustJSON(a), "10.0.0.7", ip)), &other); err != nil {
-		panic(err)
-	}
-	return other
-}
-
-func mustJSON(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return string(b)
 }
 
 // Lists have bounds. Of notes the newest are kept; of holders that are too many nothing is.
@@ -243,6 +231,7 @@ func TestAnswerBounds(t *testing.T) {
 	a.Stories, a.Captures, a.Absences, a.Unchecked, a.Checked = nil, nil, nil, nil, nil
 	for i := range 300 {
 		a.Stories, a.Captures = append(a.Stories, s), append(a.Captures, capture)
+		capture.Frames, s.Notes = nil, nil // only the first ones have many
 		a.Absences = append(a.Absences, Absence{Node: fmt.Sprint("n", i), From: noon.Add(-time.Hour), Until: noon})
 		a.Unchecked, a.Checked = append(a.Unchecked, "x"), append(a.Checked, "x")
 	}
@@ -272,228 +261,5 @@ func TestAnswerBounds(t *testing.T) {
 	capture.Frames = []Frame{{Length: 1 << 40, Data: nil}}
 	if f := said(t, Answer{At: noon, Captures: []Capture{capture}}).Captures[0].Frames[0]; f.Length != 1<<20 {
 		t.Errorf("a frame of %d bytes", f.Length)
-	}
-}
-
-// A node says what it knows, in its own name, and gives no advice.
-func TestAnswerInOwnName(t *testing.T) {
-	liar := func(field string) string {
-		switch field {
-		case "Node", "BootID":
-			return "liar"
-		case "To":
-			return ToSelf
-		}
-		return field
-	}
-	var a Answer
-	fill(reflect.ValueOf(&a).Elem(), "", liar, noon.Add(-time.Hour))
-	a.At = noon
-	for _, c := range []*Conflict{&a.Conflicts[0], a.Stories[0].Conflict} {
-		c.Network, c.IP, c.Drill = "default", netip.MustParseAddr("192.0.2.7"), false
-		for i := range c.Holders {
-			c.Holders[i].Network, c.Holders[i].IP = c.Network, c.IP
-		}
-		index := func(n int) *int { return &n }
-		c.Routes = []Route{
-			{To: ToHolder, Holder: index(2)}, {To: ToHolder, Holder: index(-1)}, {To: ToHolder}, {To: ToNode, Holder: index(0)}, {Node: "liar", To: ToHolder, Holder: index(1)}, {To: ToSelf},
-		}
-	}
-	s := &a.Stories[0]
-	s.Network, s.IP = s.Conflict.Network, s.Conflict.IP
-	for i := range s.Bindings {
-		s.Bindings[i].Network, s.Bindings[i].IP = s.Network, s.IP
-	}
-	got := said(t, a)
-	if len(got.Bindings) != 0 || got.Omitted != a.Omitted+2 || len(got.Stories) != 2 || len(got.Conflicts) != 2 {
-		t.Fatalf("%d bindings, %d omitted, %d stories, %d conflicts", len(got.Bindings), got.Omitted, len(got.Stories), len(got.Conflicts))
-	}
-	own := func(what, node, boot string) {
-		if node != ourNode || boot != ourBoot {
-			t.Errorf("%s of %s/%s", what, node, boot)
-		}
-	}
-	own("the answer", got.Node, got.BootID)
-	own("a finding", got.Findings[1].Node, got.Findings[1].BootID)
-	own("a book", got.Books[1].Node, got.Books[1].BootID)
-	own("a capture", got.Captures[1].Node, got.Captures[1].BootID)
-	own("the status", got.Status.Node, got.Status.BootID)
-	own("a note", got.Stories[0].Notes[1].Node, got.Stories[0].Notes[1].BootID)
-	for _, c := range []Conflict{got.Conflicts[0], *got.Stories[0].Conflict} {
-		if c.Advice != nil || !c.Drill || len(c.Routes) != 1 || *c.Routes[0].Holder != 1 {
-			t.Errorf("advice %v, a drill is %t, routes %+v", c.Advice, c.Drill, c.Routes)
-		}
-		own("a route", c.Routes[0].Node, c.Routes[0].BootID)
-	}
-	for _, c := range []Conflict{got.Conflicts[1], *got.Stories[1].Conflict} { // which says that it is one
-		if c.Drill || len(c.Routes) != 0 {
-			t.Errorf("a drill is %t, routes %+v", c.Drill, c.Routes)
-		}
-	}
-	for _, s := range got.Stories {
-		if s.Nodes != nil || s.Verdicts != nil || s.Verdict != "Verdict" {
-			t.Errorf("verdicts %+v of %q", s.Verdicts, s.Nodes)
-		}
-	}
-}
-
-// Every text is short, and fit for a terminal; times and numbers do no harm.
-func TestAnswerTexts(t *testing.T) {
-	const bad = "a\x1b[31m\u202e\n\u0085b"
-	nasty := func(field string) string {
-		if field == "To" {
-			return ToHolder
-		}
-		return bad + strings.Repeat("ä", 1000)
-	}
-	var a Answer
-	fill(reflect.ValueOf(&a).Elem(), "", nasty, noon.Add(-time.Hour))
-	for _, c := range []*Conflict{&a.Conflicts[0], &a.Conflicts[1], a.Stories[0].Conflict, a.Stories[1].Conflict} {
-		c.Routes[0].Gateway = netip.MustParseAddr("fe80::1").WithZone(nasty(""))
-	}
-	a.Status.DADFailed[0].IP = a.Conflicts[0].Routes[0].Gateway
-	packed := zip(t, asJSON(t, a))
-	got, _, err := DecodeAnswer(packed, "n1", "b1", noon)
-	if err != nil || len(got.Conflicts) != 2 || len(got.Stories) != 2 || len(got.Conflicts[0].Routes) != 1 {
-		t.Fatalf("%+v, %v", got, err)
-	}
-	texts, sentences := 0, 0
-	var look func(path string, v reflect.Value, sentence bool)
-	check := func(path, s string, sentence bool) {
-		most := MaxName
-		if sentence {
-			sentences++
-			most = maxSentence
-		}
-		texts++
-		// Where it was cut a letter of two bytes may have to go.
-		if !strings.HasPrefix(s, "a?[31m???b") || !strings.HasSuffix(s, "ä…") || len(s) > most || len(s) < most-1 || detector.Printable(s) != s {
-			t.Errorf("%s is %q of %d bytes", path, s, len(s))
-		}
-	}
-	look = func(path string, v reflect.Value, sentence bool) {
-		switch v.Kind() {
-		case reflect.String:
-			if s := v.String(); s != "n1" && s != "b1" && s != ToHolder {
-				check(path, s, sentence)
-			}
-		case reflect.Pointer:
-			if !v.IsNil() {
-				look(path, v.Elem(), sentence)
-			}
-		case reflect.Slice:
-			for i := range v.Len() {
-				look(path, v.Index(i), sentence)
-			}
-		case reflect.Map:
-			for key, value := range v.Seq2() {
-				look(path, key, sentence)
-				look(path, value, sentence)
-			}
-		case reflect.Struct:
-			if ip, ok := v.Interface().(netip.Addr); ok && ip.Zone() != "" {
-				check(path, ip.Zone(), false)
-			}
-			for field, value := range v.Fields() {
-				if field.IsExported() {
-					look(path+"."+field.Name, value, field.Tag.Get("text") == "sentence")
-				}
-			}
-		}
-	}
-	look("", reflect.ValueOf(got), false)
-	if texts < 200 || sentences < 20 {
-		t.Errorf("%d texts, %d sentences", texts, sentences)
-	}
-}
-
-// What is accepted passes the checks, and is the same when it is passed on.
-func FuzzDecodeAnswer(f *testing.F) {
-	real := fullAnswer(noon)
-	f.Add(encode(f, real, 1<<20))
-	f.Add(encode(f, Answer{At: noon, Bindings: realBindings(3)}, 1<<20))
-	f.Add(zip(f, `{"at":null}`+strings.Repeat(" ", maxUnpacked)))
-	f.Add(zip(f, strings.Repeat("[", 1000)))
-	f.Add([]byte(asJSON(f, real))) // see below
-	f.Fuzz(func(t *testing.T, packed []byte) {
-		if len(packed) > 0 && packed[0] == '{' { // no fuzzer finds the way into gzip
-			packed = zip(t, string(packed))
-		}
-		a, _, err := DecodeAnswer(packed, ourNode, ourBoot, noon)
-		if err != nil {
-			return
-		}
-		checkAnswer(t, a)
-		a.Omitted = 0
-		encoded, err := a.Encode(1 << 30)
-		if err != nil {
-			t.Fatal(err)
-		}
-		again, _, err := DecodeAnswer(encoded, ourNode, ourBoot, noon)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if again.Omitted > 0 && len(packed) > 1<<16 {
-			return // escapes made it too long
-		}
-		if diff := cmp.Diff(a, again, compare); diff != "" {
-			t.Fatalf("(-first +again)\n%s", diff)
-		}
-	})
-}
-
-// checkAnswer fails if something in an answer is not what the agent of our node may say.
-func checkAnswer(t *testing.T, a Answer) {
-	own := func(what, node, boot string) {
-		if node != ourNode || boot != ourBoot {
-			t.Fatalf("%s of %s/%s", what, node, boot)
-		}
-	}
-	conflict := func(c *Conflict) {
-		made, err := c.Detector()
-		if err != nil || c.Advice != nil || len(c.Routes) > 1 || c.Drill != made.IsDrill() {
-			t.Fatalf("%+v, %v", c, err)
-		}
-		for _, r := range c.Routes {
-			own("a route", r.Node, r.BootID)
-			if r.Holder != nil && (*r.Holder < 0 || *r.Holder >= len(c.Holders)) {
-				t.Fatalf("a route to holder %d of %d", *r.Holder, len(c.Holders))
-			}
-		}
-	}
-	own("the answer", a.Node, a.BootID)
-	for _, b := range a.Bindings {
-		own("a binding", b.Node, b.BootID)
-		if err := b.check(); err != nil || b.FirstSeen.After(noon) {
-			t.Fatalf("%+v, %v", b, err)
-		}
-	}
-	for i := range a.Conflicts {
-		conflict(&a.Conflicts[i])
-	}
-	for _, s := range a.Stories {
-		if len(s.Notes) > maxNotes || len(s.Bindings) > MaxHolders || !ValidAddress(s.Network, s.IP) || s.Nodes != nil || s.Verdicts != nil {
-			t.Fatalf("%+v", s)
-		}
-		if s.Conflict != nil {
-			conflict(s.Conflict)
-		}
-	}
-	for _, f := range a.Findings {
-		own("a finding", f.Node, f.BootID)
-	}
-	for _, c := range a.Captures {
-		own("a capture", c.Node, c.BootID)
-		if len(c.Frames) > maxFrames || c.Lost < 0 {
-			t.Fatalf("%d frames, %d lost", len(c.Frames), c.Lost)
-		}
-	}
-	if len(a.Stories) > maxStories || len(a.Captures) > maxCaptures || len(a.Absences) > maxAbsences || a.Omitted < 0 {
-		t.Fatalf("%d stories, %d captures, %d absences, %d omitted", len(a.Stories), len(a.Captures), len(a.Absences), a.Omitted)
-	}
-	before := asJSON(t, a)
-	Clean(&a, 0, noon)
-	if after := asJSON(t, a); after != before {
-		t.Fatalf("it was not clean:\n%s\n%s", before, after)
 	}
 }

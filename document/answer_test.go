@@ -1,6 +1,8 @@
 package document
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 var (
@@ -152,8 +155,9 @@ func asJSON(t testing.TB, v any) string {
 // What arrives is what was sent, by the clock of who asked, whatever that of the other node says: also if it was never set.
 func TestAnswer(t *testing.T) {
 	want := fullAnswer(noon)
+	want.Count = 0                                     // only [CountAnswer] reads it
 	for f, v := range reflect.ValueOf(want).Fields() { // none was forgotten here
-		if v.IsZero() && f.Name != "Self" {
+		if v.IsZero() && f.Name != "Self" && f.Name != "Count" {
 			t.Errorf("the sample has no %s", f.Name)
 		}
 	}
@@ -174,7 +178,7 @@ func TestAnswer(t *testing.T) {
 	}
 	// Little, and nothing.
 	for _, want := range []Answer{{}, {Omitted: 7}, {Bindings: want.Bindings}, {Unchecked: []string{"a < b & c > d"}}, {Status: want.Status}} {
-		want.At, want.Node, want.BootID = noon, ourNode, ourBoot
+		want.At, want.Count, want.Node, want.BootID = noon, 0, ourNode, ourBoot
 		if diff := cmp.Diff(want, decode(t, encode(t, want, 1<<20)), compare); diff != "" {
 			t.Errorf("(-want +got)\n%s", diff)
 		}
@@ -234,7 +238,7 @@ func TestAnswerOmits(t *testing.T) {
 		before := asJSON(t, a)
 		for _, limit := range []int{1 << 24, 1 << 17, 1 << 16, 8000, 200} {
 			got := decode(t, encode(t, a, limit))
-			n := got.Elements()
+			n := got.elements()
 			if n+got.Omitted != 5*each+3 {
 				t.Errorf("%s, %d bytes: %d elements and %d omitted", what, limit, n, got.Omitted)
 			}
@@ -252,7 +256,13 @@ func TestAnswerOmits(t *testing.T) {
 			t.Errorf("%d bytes of %d are used", len(packed), 1<<16)
 		}
 	}
-	// The other bounds hold, too: of elements, of bytes and of fields.
+}
+
+// The other bounds hold, too: of elements, of bytes and of fields.
+func TestAnswerWithinBounds(t *testing.T) {
+	if testneeds.Raced {
+		t.Skip("12 MB of JSON take a minute with the race detector")
+	}
 	a := manyOf(10, nil)
 	for what, change := range map[string]func(*Answer){
 		"elements": func(a *Answer) { a.Stories = make([]Story, maxElements+99) },
@@ -272,11 +282,11 @@ func TestAnswerOmits(t *testing.T) {
 		a := a
 		a.Bindings, a.Conflicts = append([]Binding(nil), a.Bindings...), append([]Conflict(nil), a.Conflicts...)
 		change(&a)
-		n := a.Elements() + a.Omitted
+		n := a.elements() + a.Omitted
 		packed := encode(t, a, 1<<30)
 		got := decode(t, packed)
-		if got.Elements()+got.Omitted != n || len(unpacked(t, packed)) > maxUnpacked {
-			t.Errorf("%s: %d elements, %d omitted of %d", what, got.Elements(), got.Omitted, n)
+		if got.elements()+got.Omitted != n || len(unpacked(t, packed)) > maxUnpacked {
+			t.Errorf("%s: %d elements, %d omitted of %d", what, got.elements(), got.Omitted, n)
 		}
 	}
 }
@@ -308,7 +318,7 @@ func TestAnswerShortens(t *testing.T) {
 	a.Findings[0].CNINetwork = strings.Repeat("x", maxString)
 	before := asJSON(t, a)
 	got := decode(t, encode(t, a, 1<<20))
-	if n := got.Elements(); n != a.Elements() || got.Omitted != a.Omitted {
+	if n := got.elements(); n != a.elements() || got.Omitted != a.Omitted {
 		t.Errorf("%d elements, %d omitted", n, got.Omitted)
 	}
 	if !strings.HasPrefix(got.Checked[0], "nnn") || len(got.Checked[0]) != MaxName || len(got.Unchecked[0]) != maxSentence || got.Unchecked[1] != "Unchecked" || len(got.Findings[0].CNINetwork) != MaxName {
@@ -316,6 +326,10 @@ func TestAnswerShortens(t *testing.T) {
 	}
 	if asJSON(t, a) != before {
 		t.Error("sending changed the answer")
+	}
+	a.Captures[0].Frames[0].Data = make([]byte, maxString) // no agent captures that much
+	if packed, err := a.Encode(1 << 20); err == nil {
+		t.Errorf("%d bytes", len(packed))
 	}
 }
 
@@ -365,5 +379,31 @@ func BenchmarkAnswer(b *testing.B) {
 			}
 			b.ReportMetric(float64(len(packed)), "B/answer")
 		})
+	}
+}
+
+// What there is no room for is counted without being read.
+func TestCountAnswer(t *testing.T) {
+	for _, a := range []Answer{{}, {Omitted: 7}, {Bindings: realBindings(300), Omitted: 2}} {
+		packed, err := a.Encode(2000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, size, err := CountAnswer(packed, "n1", "b1", noon)
+		if want := len(a.Bindings) + a.Omitted; err != nil || size != 0 || got.Omitted != want || got.elements() != 0 || got.Node != "n1" || got.BootID != "b1" {
+			t.Errorf("%+v, %v, want %d omitted", got, err, want)
+		}
+	}
+	for _, text := range []string{"", "{}", `{"at":1}`, `{"count":"x"}`, `{"at":"` + strings.Repeat("x", 500) + `","count":1}`} {
+		var b bytes.Buffer
+		w := gzip.NewWriter(&b)
+		_, _ = w.Write([]byte(text))
+		_ = w.Close()
+		if got, _, err := CountAnswer(b.Bytes(), "n1", "b1", noon); err == nil {
+			t.Errorf("%q: %+v", text, got)
+		}
+	}
+	if _, _, err := CountAnswer([]byte("x"), "n1", "b1", noon); err == nil {
+		t.Error("what is not packed is counted")
 	}
 }

@@ -58,7 +58,11 @@ func walk(v reflect.Value, tag string, text func(s, tag string) string, moment f
 	case reflect.String:
 		v.SetString(text(v.String(), tag))
 	case reflect.Pointer:
-		if !v.IsNil() {
+		switch p, isPod := v.Interface().(*Pod); {
+		case v.IsNil():
+		case isPod && (p.Name == "" || p.Namespace == ""): // only another node may say so
+			v.SetZero()
+		default:
 			walk(v.Elem(), tag, text, moment)
 		}
 	case reflect.Slice:

@@ -25,8 +25,8 @@ const (
 	answerRate, answerBurst = 50, 100
 )
 
-// Query requests answers from the other members, and hands them over as they come, one at a time. It returns the members that did not
-// answer before ctx ended, or whose answer was refused, and an error if it cannot ask anybody.
+// Query requests answers from the other members, and hands them over as they come, by many goroutines. It returns the members that did
+// not answer before ctx ended, or whose answer was refused, and an error if it cannot ask anybody.
 func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(cluster.Member, []byte) error) (missing []cluster.Member, err error) {
 	if needsIP(asked.Kind) && !asked.IP.IsValid() {
 		return nil, errors.New("querying stories or captures: no address")
@@ -44,7 +44,7 @@ func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(clu
 	request := wire.Marshal(wire.Query{Kind: asked.Kind, IP: asked.IP, All: asked.All, Only: asked.Only})
 	rand.Shuffle(len(live), func(i, j int) { live[i], live[j] = live[j], live[i] })
 	var wg sync.WaitGroup
-	var mu sync.Mutex // of missing and answer
+	var mu sync.Mutex // of missing
 	asking, reading := make(chan struct{}, maxAsking), make(chan struct{}, maxReading)
 	for _, m := range live {
 		asking <- struct{}{}
@@ -54,17 +54,16 @@ func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(clu
 			reply, err := g.query(ctx, m, request, reading)
 			timer.Stop()
 			next()
+			if err == nil {
+				if err = answer(m, reply); err == nil {
+					return
+				}
+				g.count.drop(dropMalformed)
+			}
+			g.log.Debug("querying a member failed", "node", m.Name, "error", err)
 			mu.Lock()
 			defer mu.Unlock()
-			if err == nil {
-				if err = answer(m, reply); err != nil {
-					g.count.drop(dropMalformed)
-				}
-			}
-			if err != nil {
-				g.log.Debug("querying a member failed", "node", m.Name, "error", err)
-				missing = append(missing, m)
-			}
+			missing = append(missing, m)
 		})
 	}
 	wg.Wait()

@@ -116,14 +116,14 @@ func TestCapture(t *testing.T) {
 	} {
 		out := dupip(t, nil, append(append([]string{"capture"}, strings.Fields(args)...), "--api-socket", agents[0].Socket)...)
 		if out.code != 1 || !strings.Contains(out.stderr, want) {
-			t.Errorf("evidence %s: exit code %d, %s; want %s", args, out.code, out.stderr, want)
+			t.Errorf("capture %s: exit code %d, %s; want %s", args, out.code, out.stderr, want)
 		}
 	}
 	if _, err := os.Stat(dir + "/x"); err == nil {
 		t.Error("a failed command left a file")
 	}
 
-	// When the conflict has ended nothing is captured any more, and the evidence is still there.
+	// When the conflict has ended nothing is captured any more, and the frames are still there.
 	l.Do(pods[1].Netlink().LinkDel(linkOf(l, pods[1])))
 	ended(l, agents[0], ip)
 	ended(l, agents[0], ip6)
@@ -142,7 +142,7 @@ func TestCapture(t *testing.T) {
 }
 
 // The command names pods; one of the nodes asked has no holder. Without -o the file has a name of its own, in the folder of the
-// command. A conflict that has ended has evidence, too.
+// command. A conflict that has ended has frames, too.
 func testCaptureNames(t *testing.T, s *shown) {
 	dir := t.TempDir()
 	run := func(ip netip.Addr) (stdout, name string) {
@@ -262,7 +262,7 @@ func TestCaptureOff(t *testing.T) {
 	}
 }
 
-// An agent that is alone has evidence of its node, by XDP, too.
+// An agent that is alone has frames of its node, by XDP, too.
 func TestEvidenceAlone(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)

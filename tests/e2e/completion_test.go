@@ -54,7 +54,7 @@ func testCompletion(t *testing.T, s *shown) {
 		{"status --node", []string{first, second, third}},
 		{"conflicts --state", []string{"confirmed", "resolved", "suspected"}},
 		{"explain 10.0.0.1", nil},
-		{"evidence 10.0.0.1", nil},
+		{"capture 10.0.0.1", nil},
 	} {
 		words := append(strings.Fields(tt.args), "")
 		got, directive := s.complete(words...)
@@ -135,7 +135,7 @@ func testOffers(t *testing.T, s *shown) {
 	// Words that nobody can complete offer no files, and paths do.
 	for words, want := range map[string]string{
 		"conflicts": noFiles, "agent --join": noFiles, "agent --unheld-after": noFiles, "agent --config": ":0", "agent --gossip-key-file": ":0",
-		"config check": ":0", "evidence --file": ":0", "status --api-socket": ":0", "doctor --state-dir": ":0",
+		"config check": ":0", "capture --file": ":0", "status --api-socket": ":0", "doctor --state-dir": ":0",
 	} {
 		got := dupip(t, nil, append(append([]string{"__complete"}, strings.Fields(words)...), "")...)
 		lines := strings.Split(strings.TrimSpace(got.stdout), "\n")

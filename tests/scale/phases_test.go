@@ -332,9 +332,12 @@ func (tw *simulation) silent(r *report) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	began := time.Now()
+	var mu sync.Mutex
 	var took []time.Duration
 	missing, err := tw.agents[len(tw.agents)-1].gossip.Query(ctx, cluster.Query{Kind: cluster.QueryConflicts}, func(cluster.Member, []byte) error {
-		took = append(took, time.Since(began)) // one at a time, in order
+		mu.Lock()
+		defer mu.Unlock()
+		took = append(took, time.Since(began))
 		return nil
 	})
 	tw.network.Partition(nil)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/dupip/dupip/agent/config"
@@ -20,13 +21,15 @@ const (
 	queryTime = 5 * time.Second
 	// MaxRouted limits the conflicts of one document whose routes are looked up.
 	MaxRouted = 64
-	// room is for the answers of other nodes, in bytes of JSON: of those that come later only their number is known.
+	// room is for the answers of other nodes, in bytes of JSON: of those that come later only the number of elements is known.
 	room = 48 << 20
+	// maxDecoding bounds the answers that are decoded at the same time.
+	maxDecoding = 2
 )
 
 // Cluster asks the agents of other nodes. Its method is safe for concurrent use.
 type Cluster interface {
-	// Query queries the other members and calls answer for each answer, a packed [document.Answer], as it comes, one at a time. It
+	// Query queries the other members and calls answer for each answer, a packed [document.Answer], as it comes, by many goroutines. It
 	// returns those that had not answered when ctx ended, or whose answer was refused; it fails only if it cannot query anybody.
 	Query(ctx context.Context, q cluster.Query, answer func(cluster.Member, []byte) error) (silent []cluster.Member, err error)
 }
@@ -105,22 +108,31 @@ func (c *Collection) Ask(ctx context.Context, network Cluster, members []cluster
 	defer cancel()
 	answered := map[string]bool{c.Self.NodeID(): true}
 	// After an error there are no answers, and all live members are missing.
-	left := room
+	var mu sync.Mutex // of c, answered and left
+	left, decoding := room, make(chan struct{}, maxDecoding)
 	silent, _ := network.Query(ctx, Query(q, kind), func(m cluster.Member, packed []byte) error {
-		id := m.NodeID()
-		if answered[id] {
-			return nil
+		came := time.Now()
+		decoding <- struct{}{}
+		defer func() { <-decoding }()
+		mu.Lock()
+		full := left < 0
+		mu.Unlock()
+		decode := document.DecodeAnswer
+		if full {
+			decode = document.CountAnswer
 		}
-		a, size, err := document.DecodeAnswer(packed, m.Name, m.Boot, time.Now())
+		a, size, err := decode(packed, m.Name, m.Boot, came)
 		if err != nil {
 			return err
 		}
-		answered[id] = true
-		if left -= size; left < 0 {
-			a = document.Answer{Node: m.Name, BootID: m.Boot, Omitted: a.Omitted + a.Elements()}
+		mu.Lock()
+		defer mu.Unlock()
+		if id := m.NodeID(); !answered[id] {
+			answered[id] = true
+			left -= size
+			c.answers = append(c.answers, a)
+			c.away[id] = a.Absences
 		}
-		c.answers = append(c.answers, a)
-		c.away[id] = a.Absences
 		return nil
 	})
 	var missing []string
