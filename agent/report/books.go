@@ -14,17 +14,12 @@ import (
 
 // Audit implements [api.Backend].
 func (r *Report) Audit(ctx context.Context, q document.Query) (document.Audit, error) {
-	c, err := r.collect(ctx, q, cluster.QueryFindings)
-	if err != nil {
-		return document.Audit{}, err
-	}
-	doc := c.Audit(q)
-	if q.Node == "" || q.Node == r.Self.Name {
+	doc, err := compose(ctx, r, q, cluster.QueryFindings, (*collect.Collection).Audit)
+	if err == nil && (q.Node == "" || q.Node == r.Self.Name) {
 		last := r.Books.Last()
-		doc.At, doc.Error = last.At.Round(0), text(last.Err)
-		doc.Books = bookStatus(last)
+		doc.At, doc.Error, doc.Books = last.At.Round(0), text(last.Err), bookStatus(last)
 	}
-	return doc, nil
+	return doc, err
 }
 
 // findings returns what the audit of this node has found, and what it has not looked for.

@@ -20,40 +20,33 @@ const (
 
 // Bindings implements [api.Backend].
 func (r *Report) Bindings(ctx context.Context, q document.Query) (document.Bindings, error) {
-	c, err := r.collect(ctx, q, cluster.QueryBindings)
-	if err != nil {
-		return document.Bindings{}, err
-	}
-	return c.Bindings(q), nil
+	return compose(ctx, r, q, cluster.QueryBindings, (*collect.Collection).Bindings)
 }
 
 // Conflicts implements [api.Backend].
 func (r *Report) Conflicts(ctx context.Context, q document.Query) (document.Conflicts, error) {
-	c, err := r.collect(ctx, q, cluster.QueryConflicts)
-	if err != nil {
-		return document.Conflicts{}, err
-	}
-	return c.Conflicts(q), nil
+	return compose(ctx, r, q, cluster.QueryConflicts, (*collect.Collection).Conflicts)
 }
 
 // Explain implements [api.Backend].
 func (r *Report) Explain(ctx context.Context, q document.Query) (document.Explanation, error) {
 	q.Cluster = q.Cluster && !r.alone()
-	c, err := r.collect(ctx, q, cluster.QueryStories)
-	if err != nil {
-		return document.Explanation{}, err
-	}
-	return c.Explanation(q), nil
+	return compose(ctx, r, q, cluster.QueryStories, (*collect.Collection).Explanation)
 }
 
 // Captures implements [api.Backend].
 func (r *Report) Captures(ctx context.Context, q document.Query) (document.Captures, error) {
 	q.Cluster = q.Cluster && !r.alone()
-	c, err := r.collect(ctx, q, cluster.QueryCaptures)
-	if err != nil {
-		return document.Captures{}, err
+	return compose(ctx, r, q, cluster.QueryCaptures, (*collect.Collection).Captures)
+}
+
+// compose collects what a query asks for and makes a document of it.
+func compose[T any](ctx context.Context, r *Report, q document.Query, kind cluster.QueryKind, of func(*collect.Collection, document.Query) T) (doc T, err error) {
+	c, err := r.collect(ctx, q, kind)
+	if err == nil {
+		doc = of(c, q)
 	}
-	return c.Captures(q), nil
+	return doc, err
 }
 
 // collect asks this agent and, if q says so, others.
