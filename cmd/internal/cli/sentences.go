@@ -2,64 +2,14 @@ package cli
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
 )
-
-// templates are the sentences that say what to do about a conflict, and why. {a} and {b} are holders: {a} is the one that the
-// sentence is about, as a rule the one to remove.
-var templates = map[string]string{
-	// Which holder is to be removed first, by the reason of the first removal.
-	"stopped":         "{a} is left over: the runtime says that its sandbox has stopped.",
-	"several-stopped": "{n} of {all} holders are left over: the runtime says that their sandboxes have stopped.",
-	"replaced":        "{a} is left over: its pod's name belongs to a later sandbox.",
-	"not-given":       "{a} was not given the address by any network plugin, and {b} was: it was probably taken by hand.",
-	"newer":           "{a} is {newest}: {made} {time} after {b}.",
-	"newer-sandbox":   "{a} is {newest} by its sandbox, made {time} after that of {b}; who had the address first is not known.",
-	"given-to-newer":  " It was given the address by its node; who was given it of the others is not known.",
-	"given-to-all":    " Each was given the address by its own node.",
-	"given-unknown":   " It is not known who was given the address.",
-
-	// How weak the evidence of a holder is.
-	"configured": "{a} was not seen using the address in the last 5 minutes: its kernel has it configured. Perhaps it was left behind there. " +
-		"Look into it before you delete it: to remove the address from it may be enough.",
-
-	// Why it is not known which.
-	"host": "It is an address of node {node} itself.",
-	"away": "{nodes} could not reach each other from {from} to {until}, and {a} came meanwhile. If {node} was given up, {b} is left " +
-		"over from before and {a} is right, although newer: \"kubectl get pods -A -o wide\" has those that should be there.",
-	"unknown":       "It is not known which is newer: {why}.",
-	"together":      "they came within a second",
-	"another-order": "their sandboxes were made in another order than they were seen with the address",
-	"all-found":     "they were there before {agents}",
-	"some-found":    "{found} there before {agents}",
-
-	// Why nothing is to be removed now.
-	"two-nodes": "{nodes} run the same pod: probably one is a clone, or a machine that was replaced and still runs. " +
-		"Shut down the one that should not run; \"dupip nodes\" has their addresses.",
-	"gone":                "Wait: {held} has gone, or did not answer lately. Nothing is to be removed.",
-	"unreachable":         "{nodes} does not answer: wait until it does or its holders are forgotten (5 minutes).",
-	"several-unreachable": "{nodes} do not answer: wait until they do or their holders are forgotten (5 minutes).",
-	"held":                "Nothing is to be removed now.", // an agent of another version may have another reason
-
-	// What a command is for, where each may be the wrong one.
-	"deletes":  "to end {a}{according}; IPAM decides which address a successor gets",
-	"restarts": "to restart {a}{according}, with an address that IPAM gives it then",
-	"cuts":     "to cut {a}{according} off; it runs on without a network",
-}
-
-// fill fills a template; values are names and values in turn.
-func fill(template string, values ...string) string {
-	for n := 0; n < len(values); n += 2 {
-		values[n] = "{" + values[n] + "}"
-	}
-	return strings.NewReplacer(values...).Replace(templates[template])
-}
 
 // instructions say what the commands are for, by the reason of the first removal: for two holders, and for more.
 var instructions = map[string][2]string{
@@ -114,13 +64,7 @@ func IsChoice(c document.Conflict) bool {
 // EachMayBeWrong reports whether the commands of [FirstRemovals] are for all holders although several were given the address:
 // each needs to say what it does, and by whose word.
 func EachMayBeWrong(c document.Conflict) bool {
-	given := 0
-	for _, b := range c.Holders {
-		if b.Given == detector.GivenYes {
-			given++
-		}
-	}
-	return IsChoice(c) || given > 1 && len(FirstRemovals(c)) == len(c.Advice.Remove) && c.Advice.Remove[0].Because == ""
+	return IsChoice(c) || len(labelsOf(c, isGiven)) > 1 && len(FirstRemovals(c)) == len(c.Advice.Remove) && c.Advice.Remove[0].Because == ""
 }
 
 // IsHeld reports whether nothing should be removed now.
@@ -129,124 +73,107 @@ func IsHeld(c document.Conflict) bool { return len(c.Advice.Remove) == 0 }
 // Situation says which holder should be removed first and why, or why that is not known.
 func Situation(c document.Conflict) string {
 	a, names := c.Advice, Labels(c)
-	switch first := a.Remove[0]; first.Because {
+	first := names[a.Remove[0].Holder]
+	switch a.Remove[0].Because {
 	case "stopped":
-		running := func(r document.Removal) bool { return r.Because != "stopped" }
-		if n := len(slices.DeleteFunc(slices.Clone(a.Remove), running)); n > 1 {
-			return fill("several-stopped", "n", strconv.Itoa(n), "all", strconv.Itoa(len(c.Holders)))
+		stopped := slices.DeleteFunc(slices.Clone(a.Remove), func(r document.Removal) bool { return r.Because != "stopped" })
+		if n := len(stopped); n > 1 {
+			return fmt.Sprintf("%d of %d holders are left over: the runtime says that their sandboxes have stopped.", n, len(c.Holders))
 		}
-		return fill("stopped", "a", names[first.Holder])
+		return first + " is left over: the runtime says that its sandbox has stopped."
 	case "replaced":
-		return fill("replaced", "a", names[first.Holder])
+		return first + " is left over: its pod's name belongs to a later sandbox."
 	case "not-given":
-		return fill("not-given", "a", names[first.Holder], "b", Conjoin(givenTo(c, names)))
+		return fmt.Sprintf("%s was not given the address by any network plugin, and %s was: it was probably taken by hand.", first, Conjoin(labelsOf(c, isGiven)))
 	}
 	switch {
 	case a.Newer != nil:
-		return newer(c, names)
+		return newer(c, names) + givenText(c)
 	case a.Unknown == "host" && NodeHolder(c) >= 0:
 		nodes, _ := NodesOf(c.Holders)
-		return fill("host", "node", nodes[NodeHolder(c)])
+		return "It is an address of node " + nodes[NodeHolder(c)] + " itself."
 	case a.Unknown == "away" && a.Away != nil:
 		w := a.Away
 		layout := strings.TrimSuffix(clock(w.From), ".000")
-		return fill("away", "nodes", Conjoin(w.Nodes), "from", w.From.Local().Format(layout), "until", w.Until.Local().Format(layout),
-			"a", names[w.Newer], "b", names[w.Elder], "node", w.Nodes[0])
+		return fmt.Sprintf("%s could not reach each other from %s to %s, and %s came meanwhile. If %s was given up, %s is left over from before and "+
+			"%[4]s is right, although newer: \"kubectl get pods -A -o wide\" has those that should be there.",
+			Conjoin(w.Nodes), w.From.Local().Format(layout), w.Until.Local().Format(layout), names[w.Newer], w.Nodes[0], names[w.Elder])
 	}
-	return fill("unknown", "why", unknown(c)) + givenText(c, names)
+	return fmt.Sprintf("It is not known which is newer: %s.", unknown(c)) + givenText(c)
 }
 
 // configuredOnly says which holders have the address configured and were not seen using it.
 func configuredOnly(c document.Conflict) string {
-	var weak []string
-	for n, name := range Labels(c) {
-		if isConfiguredOnly(c.Holders[n]) {
-			weak = append(weak, name)
-		}
-	}
+	weak := labelsOf(c, isConfiguredOnly)
 	if len(weak) == 0 {
 		return ""
 	}
-	return " " + fill("configured", "a", Conjoin(weak))
+	return fmt.Sprintf(" %s was not seen using the address in the last 5 minutes: its kernel has it configured. Perhaps it was left behind there. "+
+		"Look into it before you delete it: to remove the address from it may be enough.", Conjoin(weak))
 }
 
 func isConfiguredOnly(b document.Binding) bool { return b.Evidence == detector.Configured && !b.Gone }
 
 // newer says which holder is the newest.
 func newer(c document.Conflict, names []string) string {
-	a := c.Advice
-	template, newest := "newer", "the newer holder"
-	if a.By == "created" && c.Holders[*a.Newer].FoundAtStart && c.Holders[*a.Than].FoundAtStart {
-		template = "newer-sandbox"
-	}
+	a, newest := c.Advice, "the newer holder"
 	if n := len(c.Holders); n > 2 {
-		newest = "the newest of " + strconv.Itoa(n) + " holders"
+		newest = fmt.Sprintf("the newest of %d holders", n)
 	}
-	return fill(template, "a", names[*a.Newer], "b", names[*a.Than], "newest", newest,
-		"made", map[string]string{"created": "made", "firstSeen": "first seen"}[a.By],
-		"time", Span(time.Duration(a.AfterSeconds*float64(time.Second)))) + givenText(c, names)
+	text := "%s is %s: %s %s after %s."
+	if a.By == "created" && c.Holders[*a.Newer].FoundAtStart && c.Holders[*a.Than].FoundAtStart {
+		text = "%s is %s by its sandbox, %s %s after that of %s; who had the address first is not known."
+	}
+	return fmt.Sprintf(text, names[*a.Newer], newest, map[string]string{"created": "made", "firstSeen": "first seen"}[a.By],
+		Span(time.Duration(a.AfterSeconds*float64(time.Second))), names[*a.Than])
 }
 
-// givenText says what the books of the holders' nodes leave open.
-func givenText(c document.Conflict, names []string) string {
-	if !IsChoice(c) {
-		return notAllKnown(c)
+// givenText says what the books of the holders' nodes leave open: they may know only of some of the pods whether they were given the address.
+func givenText(c document.Conflict) string {
+	pods := labelsOf(c, func(b document.Binding) bool { return b.Evidence != detector.Host && !b.Gone })
+	known := labelsOf(c, func(b document.Binding) bool { return b.Given != detector.GivenUnknown && !b.Gone })
+	switch {
+	case IsChoice(c) && len(labelsOf(c, isGiven)) < len(c.Holders):
+		return " It was given the address by its node; who was given it of the others is not known."
+	case IsChoice(c):
+		return " Each was given the address by its own node."
+	case len(known) > 0 && len(known) != len(pods):
+		return " It is not known who was given the address."
 	}
-	if len(givenTo(c, names)) < len(c.Holders) {
-		return fill("given-to-newer")
-	}
-	return fill("given-to-all")
+	return ""
 }
 
-// givenTo names the holders that were given the address.
-func givenTo(c document.Conflict, names []string) (given []string) {
-	for n, b := range c.Holders {
-		if b.Given == detector.GivenYes {
-			given = append(given, names[n])
+// labelsOf are the labels of those holders that are so.
+func labelsOf(c document.Conflict, is func(document.Binding) bool) (labels []string) {
+	for n, label := range Labels(c) {
+		if is(c.Holders[n]) {
+			labels = append(labels, label)
 		}
 	}
-	return given
+	return labels
 }
 
-// notAllKnown warns that the books know only of some of the pods whether they were given the address.
-func notAllKnown(c document.Conflict) string {
-	known, pods := 0, 0
-	for _, b := range c.Holders {
-		if b.Evidence != detector.Host && !b.Gone {
-			pods++
-		}
-		if b.Given != detector.GivenUnknown && !b.Gone {
-			known++
-		}
-	}
-	if known == 0 || known == pods {
-		return ""
-	}
-	return fill("given-unknown")
-}
+func isGiven(b document.Binding) bool { return b.Given == detector.GivenYes }
 
 // unknown says why it is not known which holder is newer.
 func unknown(c document.Conflict) string {
-	if reason := c.Advice.Unknown; reason == "together" || reason == "another-order" {
-		return fill(reason)
+	switch c.Advice.Unknown {
+	case "together":
+		return "they came within a second"
+	case "another-order":
+		return "their sandboxes were made in another order than they were seen with the address"
 	}
-	var found []string
-	names := Labels(c)
-	for n, b := range c.Holders {
-		if b.FoundAtStart {
-			found = append(found, names[n])
-		}
-	}
+	found := labelsOf(c, func(b document.Binding) bool { return b.FoundAtStart })
 	_, several := NodesOf(c.Holders)
 	switch n := len(found); {
 	case (n == len(c.Holders) || n == 0) && !several:
-		return fill("all-found", "agents", "the agent")
+		return "they were there before the agent"
 	case n == len(c.Holders) || n == 0:
-		return fill("all-found", "agents", "their agents")
+		return "they were there before their agents"
 	case n == 1:
-		return fill("some-found", "found", found[0]+" was", "agents", "its agent")
+		return found[0] + " was there before its agent"
 	}
-	return fill("some-found", "found", Conjoin(found)+" were", "agents", "their agents")
+	return Conjoin(found) + " were there before their agents"
 }
 
 // NodeHolder is the index of a node that has the address itself, negative if there is none.
@@ -268,29 +195,32 @@ func HeldReason(c document.Conflict) string {
 			nodes = append(nodes, name)
 		}
 	}
-	reason := c.Advice.Unknown
-	switch {
+	switch reason, who := c.Advice.Unknown, Conjoin(nodes); {
+	case reason == "gone":
+		return "Wait: " + Conjoin(held) + " has gone, or did not answer lately. Nothing is to be removed."
+	case reason == "two-nodes" && len(nodes) > 1:
+		return who + " run the same pod: probably one is a clone, or a machine that was replaced and still runs. " +
+			"Shut down the one that should not run; \"dupip nodes\" has their addresses."
 	case reason == "unreachable" && len(nodes) > 1:
-		reason = "several-unreachable"
-	case reason == "two-nodes" && len(nodes) > 1, reason == "gone", reason == "unreachable" && len(nodes) == 1:
-	default:
-		reason = "held"
+		return who + " do not answer: wait until they do or their holders are forgotten (5 minutes)."
+	case reason == "unreachable" && len(nodes) == 1:
+		return who + " does not answer: wait until it does or its holders are forgotten (5 minutes)."
 	}
-	return fill(reason, "nodes", Conjoin(nodes), "held", Conjoin(held))
+	return "Nothing is to be removed now." // an agent of another version may have another reason
 }
 
 // Consequence says what the command of a removal does, and which node says that the holder was given the address.
 func Consequence(c document.Conflict, r document.Removal) string {
-	template := "cuts"
-	if strings.HasPrefix(r.Command, "kubectl ") {
-		template = "deletes"
-	} else if strings.HasPrefix(r.Command, "crictl ") {
-		template = "restarts"
-	}
-	b, according := c.Holders[r.Holder], ""
-	if b.Given == detector.GivenYes {
+	who := cmp.Or(ShortLabels(c)[r.Holder], "it")
+	if isGiven(c.Holders[r.Holder]) {
 		nodes, _ := NodesOf(c.Holders)
-		according = " (given the address according to " + nodes[r.Holder] + ")"
+		who += " (given the address according to " + nodes[r.Holder] + ")"
 	}
-	return fill(template, "a", cmp.Or(ShortLabels(c)[r.Holder], "it"), "according", according)
+	switch {
+	case strings.HasPrefix(r.Command, "kubectl "):
+		return "to end " + who + "; IPAM decides which address a successor gets"
+	case strings.HasPrefix(r.Command, "crictl "):
+		return "to restart " + who + ", with an address that IPAM gives it then"
+	}
+	return "to cut " + who + " off; it runs on without a network"
 }
