@@ -3,6 +3,8 @@ package document
 import (
 	"net/netip"
 	"time"
+
+	"github.com/dupip/dupip/detector/cluster"
 )
 
 // Book is what an IPAM of a node says of an address.
@@ -19,6 +21,9 @@ type Book struct {
 	Unreserved int    `json:"unreserved,omitzero"`
 	Error      string `json:"error,omitzero" text:"sentence"` // why the book cannot be read
 }
+
+// NodeID identifies the node of the book, as [cluster.NodeID].
+func (b Book) NodeID() string { return cluster.NodeID(b.Node, b.BootID) }
 
 // Audit is the response to GET /v1/audit: where the books and the wire say different things.
 type Audit struct {

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/dupip/dupip/detector"
-	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 	"github.com/dupip/dupip/document/merge"
 )
@@ -34,19 +33,15 @@ func bookText(b document.BookStatus) string {
 // Books prints what the books of the nodes say of an address.
 func (p *Printer) Books(e document.Explanation) {
 	lines := make(map[string][]string) // by node
-	add := func(node, boot, line string) {
-		id := cluster.NodeID(node, boot)
-		lines[id] = append(lines[id], line)
-	}
 	for _, story := range e.Stories {
 		for _, b := range story.Bindings {
 			if b.Given != detector.GivenUnknown {
-				add(b.Node, b.BootID, Who(b)+" "+GivenText(b))
+				lines[b.NodeID()] = append(lines[b.NodeID()], Who(b)+" "+GivenText(b))
 			}
 		}
 	}
 	for _, b := range e.Books {
-		add(b.Node, b.BootID, b.Kind+", network "+cmp.Or(b.CNINetwork, "unknown")+": "+reservationText(b))
+		lines[b.NodeID()] = append(lines[b.NodeID()], b.Kind+", network "+cmp.Or(b.CNINetwork, "unknown")+": "+reservationText(b))
 	}
 	names := merge.Names(slices.Collect(maps.Keys(lines)))
 	for _, id := range slices.Sorted(maps.Keys(lines)) {

@@ -53,7 +53,7 @@ func causesBetweenNodes(c document.Conflict, books []document.Book, add func(str
 				add("two machines are called %s: %s and %s. One of them was probably replaced and still runs, or is a clone.", b.Node, nodes[m], nodes[n])
 			}
 		}
-		i := slices.IndexFunc(books, func(book document.Book) bool { return book.Range != "" && isOf(book, b) })
+		i := slices.IndexFunc(books, func(book document.Book) bool { return book.Range != "" && book.NodeID() == b.NodeID() })
 		if i >= 0 && !slices.Contains(of, nodes[n]) {
 			of = append(of, nodes[n])
 			by = append(by, fmt.Sprintf("%s %s (%s, network %s)", nodes[n], books[i].Range, books[i].Kind, books[i].CNINetwork))
@@ -68,20 +68,15 @@ func causesBetweenNodes(c document.Conflict, books []document.Book, add func(str
 	}
 }
 
-// isOf reports whether a book is of the node of a holder.
-func isOf(book document.Book, b document.Binding) bool {
-	return book.Node == b.Node && book.BootID == b.BootID
-}
-
 // causesOf says what the books of its node have against a holder that was given the address.
 func causesOf(b document.Binding, name string, books []document.Book, add func(string, ...any)) {
 	if b.Pod == nil || b.Pod.Sandbox == "" || slices.ContainsFunc(books, func(book document.Book) bool {
-		return isOf(book, b) && (book.Error != "" || book.Reservation != nil && book.Reservation.Sandbox == b.Pod.Sandbox)
+		return book.NodeID() == b.NodeID() && (book.Error != "" || book.Reservation != nil && book.Reservation.Sandbox == b.Pod.Sandbox)
 	}) {
 		return // whatever other books cover the same range; and one that cannot be read may have it
 	}
 	for _, book := range books {
-		if !isOf(book, b) {
+		if book.NodeID() != b.NodeID() {
 			continue
 		}
 		by := book.Kind + " (network " + book.CNINetwork + ")"

@@ -236,7 +236,7 @@ func (c *collected) uncaptured() (names []string) {
 		for n, name := range namesWithNodes(story.Conflict.Holders) {
 			h := story.Conflict.Holders[n]
 			if !slices.ContainsFunc(c.captures.Captures, func(v document.Capture) bool {
-				return v.Network == story.Network && v.Node == h.Node && v.BootID == h.BootID && v.Netns == h.Netns
+				return v.Network == story.Network && v.NodeID() == h.NodeID() && v.Netns == h.Netns
 			}) {
 				names = append(names, name)
 			}
