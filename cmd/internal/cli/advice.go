@@ -122,7 +122,7 @@ func (p *Printer) StoryAdvice(c *document.Conflict) {
 	}
 	last := c.Advice.Remove[len(c.Advice.Remove)-1]
 	switch {
-	case !reusable(*c) && hasNode(*c):
+	case !reusable(*c) && NodeHolder(*c) >= 0:
 		p.wrapped(2, "  Then keep IPAM from giving out addresses of nodes.")
 	case !reusable(*c):
 	case len(removals) == len(c.Advice.Remove):
@@ -149,14 +149,11 @@ func (p *Printer) removals(begin string, c document.Conflict) []document.Removal
 	return removals
 }
 
-// hasNode reports whether a node itself has the address.
-func hasNode(c document.Conflict) bool { return NodeHolder(c) >= 0 }
-
 // reusable reports whether IPAM may give the address out again, or believe that another holder has
 // it, once the first holders are removed.
 func reusable(c document.Conflict) bool {
 	a := c.Advice
-	if IsHeld(c) || hasNode(c) || a.Remove[0].Because == "replaced" || a.Remove[0].Because == "not-given" {
+	if IsHeld(c) || NodeHolder(c) >= 0 || a.Remove[0].Because == "replaced" || a.Remove[0].Because == "not-given" {
 		return false
 	}
 	// If the older holder's sandbox has stopped, IPAM gave the address to the newer one.

@@ -12,12 +12,15 @@ import (
 
 // Audit prints where the books and the wire differ, and how to repair it.
 func (p *Printer) Audit(a document.Audit) {
-	if p.findings(a); len(a.Findings) == 0 {
-		text := NoFinding(a)
-		if p.Selected && a.Verdict == document.AuditAgrees {
-			text = "No such finding"
-		}
-		p.println(text + map[bool]string{true: ".", false: ":"}[a.Verdict == document.AuditAgrees])
+	switch agree := a.Verdict == document.AuditAgrees; {
+	case len(a.Findings) > 0:
+		p.findings(a)
+	case agree && p.Selected:
+		p.println("No such finding.")
+	case agree:
+		p.println(NoFinding(a) + ".")
+	default:
+		p.println(NoFinding(a) + ":")
 	}
 	p.Repairs(a)
 }
@@ -53,10 +56,8 @@ func (p *Printer) AuditGaps(a document.Audit) {
 }
 
 func (p *Printer) findings(a document.Audit) {
-	if len(a.Findings) == 0 {
-		return
-	}
-	nodes := p.nodeColumn(append(each(a.Findings, holderOf), document.Binding{Holder: document.Holder{Node: a.Node, BootID: a.BootID}}))
+	holders := each(a.Findings, func(f document.Finding) document.Binding { return document.Binding{Holder: f.Holder, IP: f.IP} })
+	nodes := p.nodeColumn(append(holders, document.Binding{Holder: document.Holder{Node: a.Node, BootID: a.BootID}}))
 	header := []any{"node", "ip", "finding", "since", "holder", "reserved for"}
 	if p.Wide {
 		header = append(header, "book", "network", "store", "interface", "netns", "sandbox")
@@ -74,23 +75,15 @@ func (p *Printer) findings(a document.Audit) {
 	if nodes == nil {
 		header = without("node", header, rows)
 	}
-	if p.Wide {
-		p.table(rows, header...)
-	} else {
-		p.fitted(rows, header, "holder", "since", "reserved for")
-	}
-}
-
-// holderOf is the node and the address of a finding.
-func holderOf(f document.Finding) document.Binding {
-	return document.Binding{Holder: document.Holder{Node: f.Node, BootID: f.BootID}, IP: f.IP}
+	p.fitted(rows, header, "holder", "since", "reserved for")
 }
 
 // repairs says what follows from the findings, and how to repair the first of each sort.
 func (p *Printer) repairs(a document.Audit) {
-	if len(a.Findings) > 0 {
-		p.println()
+	if len(a.Findings) == 0 {
+		return
 	}
+	p.println()
 	nodes := merge.Names(each(a.Findings, document.Finding.NodeID))
 	for _, kind := range document.FindingKinds {
 		for _, apart := range []bool{true, false} {
@@ -100,9 +93,7 @@ func (p *Printer) repairs(a document.Audit) {
 			}
 		}
 	}
-	if len(a.Findings) > 0 {
-		p.println()
-	}
+	p.println()
 }
 
 // repair says how to repair the first of findings that are repaired in the same way.

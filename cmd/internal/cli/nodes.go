@@ -42,11 +42,7 @@ func (p *Printer) Nodes(doc document.Nodes) {
 		}
 		rows = append(rows, row)
 	}
-	if p.Wide {
-		p.table(rows, header...)
-	} else {
-		p.fitted(rows, header, "name", "heard", "since")
-	}
+	p.fitted(rows, header, "name", "heard", "since")
 	p.Problems(doc)
 }
 

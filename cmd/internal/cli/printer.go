@@ -92,11 +92,11 @@ func (p *Printer) table(rows []table.Row, header ...any) {
 	t.Render()
 }
 
-// fitted prints a table that fits the width. It removes spare columns, in this order, until the named column has room for
-// 12 characters or the table fits, and then shortens that one.
+// fitted prints a table that fits the width, unless a wide one was asked for. It removes spare columns, in this order, until the
+// named column has room for 12 characters or the table fits, and then shortens that one.
 func (p *Printer) fitted(rows []table.Row, header []any, column string, spare ...string) {
 	const shortest = 12
-	for p.Width > 0 && p.left(header, rows, "") < 0 {
+	for !p.Wide && p.Width > 0 && p.left(header, rows, "") < 0 {
 		left := p.left(header, rows, column)
 		if left >= shortest || len(spare) == 0 {
 			at := slices.Index(header, any(column))

@@ -18,8 +18,7 @@ func AdviseRanges(ranges []document.Pair) string {
 		nodes = append(nodes, p.Nodes...)
 		namesakes = namesakes || WithoutBoot(p.Nodes[0]) == WithoutBoot(p.Nodes[1])
 	}
-	slices.Sort(nodes)
-	nodes = slices.Compact(nodes)
+	nodes = distinct(nodes)
 	names := Conjoin(nodes)
 	if len(nodes) > 4 {
 		names = fmt.Sprintf("%d nodes", len(nodes))
@@ -32,7 +31,7 @@ func AdviseRanges(ranges []document.Pair) string {
 		return names + " share ranges: probably one pod CIDR was given out more than once, or nodes were cloned. " +
 			"Compare their .spec.podCIDR, and drain those that have another's:"
 	}
-	return Conjoin(nodes) + " share a range: probably one pod CIDR was given out twice, or one node is a clone. " +
+	return names + " share a range: probably one pod CIDR was given out twice, or one node is a clone. " +
 		"Compare their .spec.podCIDR, and drain one:"
 }
 

@@ -12,13 +12,13 @@ import (
 
 // Repair says what a finding means, and the command that repairs it; empty if there is none that is safe.
 func Repair(f document.Finding) (text, command string) {
-	holder := cmp.Or(f.Pod.String(), f.Netns)
+	holder, reserved := cmp.Or(f.Pod.String(), f.Netns), ReservationOf(f, false)
 	switch {
 	case isHeldByPod(f):
 		return fmt.Sprintf("%s is reserved for sandbox %s, which does not exist any more, and %s has it. "+
-			"Do not free it while that pod runs: the next pod would get it.", f.IP, ReservationOf(f, false), holder), ""
+			"Do not free it while that pod runs: the next pod would get it.", f.IP, reserved, holder), ""
 	case f.Kind == "unheld":
-		text = fmt.Sprintf("%s is reserved for sandbox %s, which does not exist any more: the range has one address less.", f.IP, ReservationOf(f, false))
+		text = fmt.Sprintf("%s is reserved for sandbox %s, which does not exist any more: the range has one address less.", f.IP, reserved)
 		if !isPath(f.Store) || !isAddress(f.IP) || !isSandbox(f.ReservedFor) {
 			return text, ""
 		}
@@ -26,11 +26,15 @@ func Repair(f document.Finding) (text, command string) {
 		return text + " If no other runtime has that container, free it:",
 			fmt.Sprintf("flock %s/lock sh -c 'grep -q ^%s %[1]s/%[3]s && rm %[1]s/%[3]s'", f.Store, reservedID(f), f.IP)
 	case takenByHand(f):
+		will := f.Book + " may give it to another pod"
+		if f.Kind == "mismatched" {
+			will = f.Book + " has reserved it for " + reserved
+		}
 		return fmt.Sprintf("%s has %s, which no network plugin gave it: it was probably taken by hand, and %s. "+
-			"Take the address from the pod, or delete the pod.", holder, f.IP, will(f)), ""
+			"Take the address from the pod, or delete the pod.", holder, f.IP, will), ""
 	case f.Kind == "mismatched":
 		return fmt.Sprintf("%s has %s, which %s has reserved for %s: they collide as soon as both use it. Delete %[1]s; IPAM decides which address its successor gets.",
-			holder, f.IP, f.Book, ReservationOf(f, false)), ""
+			holder, f.IP, f.Book, reserved), ""
 	}
 	text = fmt.Sprintf("%s has %s, which %s has not reserved: the next pod may get it. Delete the pod, so that its successor gets an address with a reservation",
 		holder, f.IP, f.Book)
@@ -51,13 +55,6 @@ func isHeldByPod(f document.Finding) bool { return f.Kind == "unheld" && f.Inter
 
 // takenByHand reports whether no network plugin gave the holder its address.
 func takenByHand(f document.Finding) bool { return f.Given == detector.GivenNo }
-
-func will(f document.Finding) string {
-	if f.Kind == "mismatched" {
-		return f.Book + " has reserved it for " + ReservationOf(f, false)
-	}
-	return f.Book + " may give it to another pod"
-}
 
 // ReservationOf says for whom the address of a finding is reserved.
 func ReservationOf(f document.Finding, wide bool) string {

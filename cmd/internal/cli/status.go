@@ -34,7 +34,7 @@ func (p *Printer) Status(s document.Status) {
 		line("DAD failed", "%s", dadFailedText(s, p.Wide))
 	}
 	if s.HostAddressesOmitted > 0 {
-		line("Node's own", "%s; %d more are not compared: there are too many", Plural(len(s.HostAddresses), "address", "addresses"), s.HostAddressesOmitted)
+		line("Node's own", "%s; %d more are not compared: there are too many", Addresses(len(s.HostAddresses)), s.HostAddressesOmitted)
 	}
 	if suppressed := counts(s.Suppressed); suppressed != none {
 		line("Suppressed", "%s", suppressed)
@@ -127,10 +127,6 @@ func changeText(i document.InterfaceStatus) string {
 
 // dadFailedText names the addresses that pods' kernels have lost; the first three if not wide.
 func dadFailedText(s document.Status, wide bool) string {
-	addresses := "addresses"
-	if s.DADFailedAddresses == 1 {
-		addresses = "address"
-	}
 	listed := s.DADFailed
 	if !wide {
 		listed = listed[:min(len(listed), 3)]
@@ -141,7 +137,7 @@ func dadFailedText(s document.Status, wide bool) string {
 	if more := s.DADFailedAddresses - len(listed); more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
-	return fmt.Sprintf("%d %s: %s", s.DADFailedAddresses, addresses, strings.Join(names, ", "))
+	return Addresses(s.DADFailedAddresses) + ": " + strings.Join(names, ", ")
 }
 
 // interfacesText counts the interfaces by state. While the agent attaches to them, it says how far it is.

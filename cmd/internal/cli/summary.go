@@ -68,7 +68,9 @@ func (p *Printer) Summary(doc document.Nodes, conflicts document.Conflicts, unkn
 }
 
 // group counts things by their kind, and has the nodes that have them.
-type group map[string]*struct {
+type group map[string]*kindCount
+
+type kindCount struct {
 	count int
 	nodes []string
 }
@@ -78,10 +80,7 @@ func (g group) add(kind string, count int, nodes ...string) {
 		return
 	}
 	if g[kind] == nil {
-		g[kind] = new(struct {
-			count int
-			nodes []string
-		})
+		g[kind] = new(kindCount)
 	}
 	g[kind].count += count
 	for _, node := range nodes {
