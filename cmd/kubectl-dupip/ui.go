@@ -16,24 +16,6 @@ const (
 	againAfter = 2 * time.Second
 )
 
-func (p *plugin) newUI() *cobra.Command {
-	var port uint16
-	cmd := &cobra.Command{
-		Use:   "ui",
-		Short: "Serve a page with conflicts, addresses, nodes and findings, for a browser on this machine",
-		Long: `Serve a page with open conflicts and what to do, the history of an address, the nodes and the findings of the audit, at ` +
-			`127.0.0.1 until Ctrl-C. It changes nothing. As long as it runs, every user of this machine can read it.`,
-		Example: `  kubectl dupip ui
-  kubectl dupip ui --port 8080`,
-		Args: query.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.serve(cmd, int(port))
-		},
-	}
-	cmd.Flags().Uint16Var(&port, "port", 0, "port of this machine; 0 is a free one")
-	return cmd
-}
-
 // serve forwards a port until the command is interrupted. If the reporter goes away, another one takes its place.
 func (p *plugin) serve(cmd *cobra.Command, port int) error {
 	ctx, first, before := cmd.Context(), true, ""
