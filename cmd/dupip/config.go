@@ -34,12 +34,7 @@ func newConfig(p *program) *cobra.Command {
 			}
 			return cli.Show(p.Printer(cmd), p.Output, configuration(c, name), (*cli.Printer).Configuration)
 		},
-	}
-	check.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return nil, cobra.ShellCompDirectiveDefault
+		ValidArgsFunction: query.OnlyArgument(cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)),
 	}
 	p.AddOutput(check)
 	cmd := &cobra.Command{

@@ -41,12 +41,7 @@ func newCapture(p *Program) *cobra.Command {
 		Example: p.examples(`  dupip capture 10.0.0.1
   dupip capture 5f3a9b21-1 -o /tmp/capture.tar.gz
   dupip capture 10.0.0.1 -o - | ssh jump tar -tz`),
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return errors.New("capture needs one IP address, or the id of a conflict: " + cmd.CommandPath() + " 10.0.0.1")
-			}
-			return nil
-		},
+		Args: oneArgument("capture needs one IP address, or the id of a conflict"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := os.Lstat(file); file != "" && file != "-" && err == nil {
 				return fmt.Errorf("%s is there already: name another file with -o", file)

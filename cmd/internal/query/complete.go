@@ -52,18 +52,22 @@ func complete[T any](cmd *cobra.Command, flags *queryFlags, get func(*api.Client
 
 // completeAddress completes the only argument of a command: an address that is seen.
 func completeAddress(p *Program) cobra.CompletionFunc {
-	get := completion(p, p.all, (*api.Client).Bindings, func(d document.Bindings) []document.Binding { return d.Bindings }, selectors["ip"])
+	return OnlyArgument(completion(p, p.all, (*api.Client).Bindings, bindingList.elements, selectors["ip"]))
+}
+
+// OnlyArgument completes the only argument of a command.
+func OnlyArgument(complete cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return get(cmd, args, begun)
+		return complete(cmd, args, begun)
 	}
 }
 
 // completeNodes completes the name of a node that answers.
 func completeNodes(p *Program) cobra.CompletionFunc {
-	return completion(p, p.all, (*api.Client).Nodes, func(d document.Nodes) []document.Node { return d.Nodes }, func(n document.Node) string {
+	return completion(p, p.all, (*api.Client).Nodes, nodeList.elements, func(n document.Node) string {
 		if n.Role != "" || n.State == "dead" || n.State == "left" {
 			return "" // reporters are not asked
 		}

@@ -1,7 +1,6 @@
 package query
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -18,12 +17,7 @@ func newExplain(p *Program) *cobra.Command {
 		Short: "Show the history of one address, and why it is a conflict or not",
 		Example: p.examples(`  dupip explain 10.0.0.1
   dupip explain fd00::1 --local`),
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return errors.New("explain needs one IP address: " + cmd.CommandPath() + " 10.0.0.1")
-			}
-			return nil
-		},
+		Args: oneArgument("explain needs one IP address"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ip, err := netip.ParseAddr(args[0])
 			if err != nil {

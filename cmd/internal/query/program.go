@@ -146,6 +146,16 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%q: %s takes no arguments; see \"%[2]s --help\"", args[0], cmd.CommandPath())
 }
 
+// oneArgument is [cobra.ExactArgs] of one with an error that says what a command needs.
+func oneArgument(needs string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s: %s 10.0.0.1", needs, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
 // FlagError is the error of a flag in the words of people: it says what the value must be, not how it was parsed.
 func FlagError(err error) error {
 	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
