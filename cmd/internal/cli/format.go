@@ -95,14 +95,3 @@ func marshalYAML(v any) ([]byte, error) {
 	}
 	return escape(YAML, out.Bytes()), encoder.Close()
 }
-
-// PrintNames prints the name of each element once.
-func PrintNames[E any](p *Printer, list []E, name func(E) string) {
-	printed := make(map[string]bool)
-	for _, e := range list {
-		if name := name(e); !printed[name] {
-			printed[name] = true
-			p.println(name)
-		}
-	}
-}

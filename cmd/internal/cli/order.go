@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 
@@ -11,12 +10,6 @@ import (
 
 // Orders are the orders of a list, by the values of --sort-by.
 type Orders[T any] map[string]func(a, b T) int
-
-// Names are the values of --sort-by.
-func (o Orders[T]) Names() []string { return slices.Sorted(maps.Keys(o)) }
-
-// Sort sorts a list by one of the names. Equal elements keep their order.
-func (o Orders[T]) Sort(list []T, by string) { slices.SortStableFunc(list, o[by]) }
 
 // The orders of lists. What is first in time comes first.
 var (

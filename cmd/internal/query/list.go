@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -55,7 +56,7 @@ type watching struct {
 
 // command returns the command.
 func (l list[T, E]) command(p *Program) *cobra.Command {
-	flags := queryFlags{program: p, orders: l.orders.Names()}
+	flags := queryFlags{program: p, orders: slices.Sorted(maps.Keys(l.orders))}
 	var watch, exitCode bool
 	cmd := &cobra.Command{
 		Use: l.use, Short: l.short, Long: l.long, Example: p.examples(l.example), Args: NoArguments,
@@ -119,12 +120,18 @@ func (l list[T, E]) show(cmd *cobra.Command, flags *queryFlags, q document.Query
 	p, format := flags.program.Printer(cmd), flags.program.Output
 	p.Selected = q != document.Query{All: q.All, Cluster: q.Cluster, Node: q.Node}
 	if p.Sorted = flags.sortBy != ""; p.Sorted {
-		l.orders.Sort(l.elements(doc), flags.sortBy)
+		slices.SortStableFunc(l.elements(doc), l.orders[flags.sortBy])
 	}
 	text := l.text
 	if format == cli.Names {
 		text = func(p *cli.Printer, doc T) {
-			cli.PrintNames(p, l.elements(doc), l.name)
+			printed := make(map[string]bool)
+			for _, e := range l.elements(doc) {
+				if name := l.name(e); !printed[name] {
+					printed[name] = true
+					fmt.Fprintln(p.Out, name)
+				}
+			}
 			problems := cli.NewPrinter(cmd.ErrOrStderr())
 			switch {
 			case cmd.Context().Err() != nil: // it could not be printed
@@ -138,27 +145,23 @@ func (l list[T, E]) show(cmd *cobra.Command, flags *queryFlags, q document.Query
 	return doc, cli.Show(p, format, doc, text)
 }
 
-// events is what --watch prints of a list.
-type events[E any] struct {
-	watch  func(*api.Client, context.Context, document.Query, func(), func(E) error) error
-	header func(*cli.Printer)
-	text   func(*cli.Printer, E)
-	name   func(E) string
-}
-
-// print prints events as they come, below a header.
-func (e events[E]) print(cmd *cobra.Command, program *Program, q document.Query) error {
-	client, err := program.Client(cmd)
-	if err != nil {
-		return err
+// events returns what prints the events of a watch as they come, below a header.
+func events[E any](
+	watch func(*api.Client, context.Context, document.Query, func(), func(E) error) error, header func(*cli.Printer), text func(*cli.Printer, E), name func(E) string,
+) func(*cobra.Command, *Program, document.Query) error {
+	return func(cmd *cobra.Command, program *Program, q document.Query) error {
+		client, err := program.Client(cmd)
+		if err != nil {
+			return err
+		}
+		p, text := program.Printer(cmd), text
+		if program.Output == cli.Names {
+			text = func(p *cli.Printer, event E) { fmt.Fprintln(p.Out, name(event)) }
+		}
+		return watch(client, cmd.Context(), q,
+			func() { p.EventsHeader(program.Output, header) },
+			func(event E) error { return cli.Show(p, program.Output, event, text) })
 	}
-	p, text := program.Printer(cmd), e.text
-	if program.Output == cli.Names {
-		text = func(p *cli.Printer, event E) { fmt.Fprintln(p.Out, e.name(event)) }
-	}
-	return e.watch(client, cmd.Context(), q,
-		func() { p.EventsHeader(program.Output, e.header) },
-		func(event E) error { return cli.Show(p, program.Output, event, text) })
 }
 
 // Unanswered returns an error if --node was given and that node did not answer. An empty table would
