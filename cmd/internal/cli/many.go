@@ -60,6 +60,9 @@ func (p *Printer) ManyAdvice(doc document.Conflicts) {
 // Tally counts conflicts: by state ("drill" for drills), and those that are no drills by node and network.
 type Tally struct{ States, Nodes, Networks map[string]int }
 
+// Open counts the open ones that are no drills.
+func (t Tally) Open() int { return t.States["confirmed"] + t.States["suspected"] }
+
 // Count counts conflicts.
 func Count(conflicts []document.Conflict) Tally {
 	t := Tally{make(map[string]int), make(map[string]int), make(map[string]int)}

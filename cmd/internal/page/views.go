@@ -3,12 +3,10 @@ package page
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/dupip/dupip/cmd/internal/cli"
-	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
 )
 
@@ -37,24 +35,15 @@ func (h *handler) conflicts(ctx context.Context, r request) (any, string, error)
 	doc.Conflicts = slices.DeleteFunc(doc.Conflicts, func(c document.Conflict) bool { return !r.selectsConflict(c) })
 	d.Pairs = cli.Lines(h.program, doc, (*cli.Printer).Pairs)
 	d.list = cut(r, doc.Conflicts)
-	text, open := (*cli.Printer).Advice, 0
-	for _, c := range doc.Conflicts {
-		if c.State != detector.Resolved && !c.Drill {
-			open++
-		}
-	}
-	if d.Many = open > cli.MaxConflicts; d.Many {
+	text := (*cli.Printer).Advice
+	if d.Many = cli.Count(doc.Conflicts).Open() > cli.MaxConflicts; d.Many {
 		text = (*cli.Printer).ManyAdvice
 	}
 	d.Advice = advice(h.program, doc, text)
-	d.Open = d.Tally.States["confirmed"] + d.Tally.States["suspected"]
-	title := "No conflict is open"
-	if d.Open == 1 {
-		title = "1 conflict is open"
-	} else if d.Open > 1 {
-		title = fmt.Sprintf("%d conflicts are open", d.Open)
+	if d.Open = d.Tally.Open(); d.Open == 0 {
+		return d, "No conflict is open", nil
 	}
-	return d, title, nil
+	return d, cli.Plural(d.Open, "conflict is open", "conflicts are open"), nil
 }
 
 func (r request) selectsConflict(c document.Conflict) bool {
