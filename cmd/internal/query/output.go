@@ -3,7 +3,6 @@ package query
 import (
 	"bytes"
 	"os"
-	"sync"
 
 	"github.com/spf13/cobra"
 )
@@ -12,32 +11,20 @@ import (
 // document.
 type output struct {
 	file *os.File
-	end  func()
-
-	mu  sync.Mutex
-	err error
+	fail func(error)
 }
 
 // Write implements [io.Writer].
-func (o *output) Write(data []byte) (int, error) {
+func (o output) Write(data []byte) (int, error) {
 	n, err := o.file.Write(data)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if err != nil && o.err == nil {
-		o.err = err
-		o.end()
+	if err != nil {
+		o.fail(err)
 	}
 	return n, err
 }
 
 // Fd is the descriptor, for who wants to know whether it is a terminal.
-func (o *output) Fd() uintptr { return o.file.Fd() }
-
-func (o *output) failed() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.err
-}
+func (o output) Fd() uintptr { return o.file.Fd() }
 
 // wholeHelp prints the help of a command and its subcommands at once: Cobra has a line of its own for an error of the output.
 func wholeHelp(root *cobra.Command) {

@@ -31,11 +31,12 @@ func Run(root *cobra.Command, others ...os.Signal) int {
 	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, stop) })
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	out := &output{file: os.Stdout, end: end}
-	root.SetOut(out)
+	failure, fail := context.WithCancelCause(context.Background()) // of the output, also after a signal
+	defer fail(nil)
+	root.SetOut(output{os.Stdout, func(err error) { fail(err); end() }})
 	wholeHelp(root)
 	err := root.ExecuteContext(ctx)
-	if failed := out.failed(); errors.Is(failed, syscall.EPIPE) {
+	if failed := context.Cause(failure); errors.Is(failed, syscall.EPIPE) {
 		return 128 + int(syscall.SIGPIPE) // as for the others whose reader has gone, without a word
 	} else if failed != nil {
 		PrintError(os.Stderr, root.CommandPath(), fmt.Errorf("writing the output: %w", failed))
