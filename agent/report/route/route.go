@@ -139,37 +139,32 @@ var uplinkTypes = map[string]bool{
 }
 
 func (l *Lookup) device(link netlink.Link) Device {
-	d := Device{Index: link.Attrs().Index, Name: link.Attrs().Name, Leaves: uplinkTypes[link.Type()]}
+	return Device{Index: link.Attrs().Index, Name: link.Attrs().Name, Leaves: uplinkTypes[l.below(link).Type()]}
+}
+
+// below returns the device that a VLAN is of, and any other device itself.
+func (l *Lookup) below(link netlink.Link) netlink.Link {
 	if link.Type() == "vlan" && link.Attrs().NetNsID < 0 {
-		below, err := l.link(link.Attrs().ParentIndex)
-		d.Leaves = err == nil && uplinkTypes[below.Type()]
+		if below, err := l.link(link.Attrs().ParentIndex); err == nil {
+			return below
+		}
 	}
-	return d
+	return link
 }
 
 // bridge returns the bridge that a device is, or is a VLAN of, and the VLAN that packets by the
 // device have in its table.
 func (l *Lookup) bridge(link netlink.Link) (index int, vid uint16, ok bool) {
-	if vlan, is := link.(*netlink.Vlan); is && link.Attrs().NetNsID < 0 {
-		below, err := l.link(link.Attrs().ParentIndex)
-		if err != nil || below.Type() != "bridge" {
-			return 0, 0, false
-		}
-		if bridge, is := below.(*netlink.Bridge); is && filtersVLANs(bridge) {
-			vid = uint16(vlan.VlanId)
-		}
-		return below.Attrs().Index, vid, true
-	}
-	bridge, ok := link.(*netlink.Bridge)
+	bridge, ok := l.below(link).(*netlink.Bridge)
 	if !ok {
 		return 0, 0, false
 	}
-	if filtersVLANs(bridge) && bridge.VlanDefaultPVID != nil {
-		vid = *bridge.VlanDefaultPVID
+	if bridge.VlanFiltering != nil && *bridge.VlanFiltering {
+		if vlan, is := link.(*netlink.Vlan); is {
+			vid = uint16(vlan.VlanId)
+		} else if bridge.VlanDefaultPVID != nil {
+			vid = *bridge.VlanDefaultPVID
+		}
 	}
 	return bridge.Index, vid, true
-}
-
-func filtersVLANs(bridge *netlink.Bridge) bool {
-	return bridge.VlanFiltering != nil && *bridge.VlanFiltering
 }
