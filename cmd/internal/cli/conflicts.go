@@ -59,11 +59,7 @@ func (p *Printer) conflicts(conflicts []document.Conflict) {
 		return
 	}
 	header := []any{"ip", "state", "since", "node", "holder", "interface", "first seen"}
-	var holders []document.Binding
-	for _, c := range conflicts {
-		holders = append(holders, c.Holders...)
-	}
-	nodes := p.nodeColumn(holders)
+	nodes := p.nodeColumn(holdersOf(conflicts))
 	var rows []table.Row
 	unreachable, configured := false, false
 	for _, c := range conflicts {
@@ -121,21 +117,15 @@ func (p *Printer) ConflictEventsHeader() {
 // ConflictEvent prints a line for an event of a watch.
 func (p *Printer) ConflictEvent(event document.ConflictEvent) {
 	c := event.Conflict
-	var names []string
+	names := each(c.Holders, Who)
 	nodes, several := NodesOf(c.Holders)
-	for n, holder := range c.Holders {
-		name := Who(holder)
-		if several {
-			name += " on " + nodes[n]
+	for n := range names {
+		if several || n == len(names)-1 {
+			names[n] += " on " + nodes[n]
 		}
-		names = append(names, name)
 	}
-	padding, who := strings.Repeat(" ", max(len("suspected")-len(event.Type), 0)), strings.Join(names, " and ")
-	if !several && len(nodes) > 0 {
-		who += " on " + nodes[0]
-	}
-	line := fmt.Sprintf("%s  %s%s  %s  %s", event.At.Local().Format(clock(event.At)),
-		p.Paint(event.Type), padding, InNetwork(conflictIP(c), c.Network), who)
+	line := fmt.Sprintf("%s  %s%s  %s  %s", event.At.Local().Format(clock(event.At)), p.Paint(event.Type),
+		strings.Repeat(" ", max(len("suspected")-len(event.Type), 0)), InNetwork(conflictIP(c), c.Network), strings.Join(names, " and "))
 	if event.Reason != "" {
 		line += ": " + event.Reason
 	}

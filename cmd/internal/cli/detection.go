@@ -50,20 +50,19 @@ func othersWith(lost document.Configured, e document.Explanation) (now, before [
 				now = append(now, name)
 			}
 		}
-		had := make(map[string]bool)
+		had := make(map[string]document.Holder)
 		for _, note := range story.Notes {
 			if h := note.Holder; h != nil {
-				had[is(*h)] = showsAddress(note.Text, had[is(*h)])
+				if _, before := had[is(*h)]; showsAddress(note.Text, before) {
+					had[is(*h)] = *h
+				} else {
+					delete(had, is(*h))
+				}
 			}
 		}
-		for _, note := range story.Notes {
-			h := note.Holder
-			if h == nil || !had[is(*h)] || known[is(*h)] || isOwn(*h) {
-				continue
-			}
-			known[is(*h)] = true
+		for id, h := range had {
 			name := cmp.Or(h.Pod.String(), h.Netns)
-			if name == "" {
+			if known[id] || isOwn(h) || name == "" {
 				continue
 			}
 			if h.NodeID() != own {

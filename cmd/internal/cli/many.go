@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/merge"
 )
 
 // many prints a screen about many conflicts: how many of which state, the gravest, and where they are.
@@ -66,24 +67,15 @@ func (t Tally) Open() int { return t.States["confirmed"] + t.States["suspected"]
 // Count counts conflicts.
 func Count(conflicts []document.Conflict) Tally {
 	t := Tally{make(map[string]int), make(map[string]int), make(map[string]int)}
-	var holders []document.Binding
-	for _, c := range conflicts {
-		if c.Drill {
-			t.States["drill"]++
-			continue
-		}
+	counted := slices.DeleteFunc(slices.Clone(conflicts), func(c document.Conflict) bool { return c.Drill })
+	if drills := len(conflicts) - len(counted); drills > 0 {
+		t.States["drill"] = drills
+	}
+	names := merge.Names(each(holdersOf(counted), document.Binding.NodeID))
+	for _, c := range counted {
 		t.States[c.State.String()]++
 		t.Networks[c.Network]++
-		holders = append(holders, c.Holders...)
-	}
-	names, _ := NodesOf(holders)
-	for _, c := range conflicts {
-		if c.Drill {
-			continue
-		}
-		on := slices.Sorted(slices.Values(names[:len(c.Holders)]))
-		names = names[len(c.Holders):]
-		for _, node := range slices.Compact(on) {
+		for _, node := range distinct(each(c.Holders, func(b document.Binding) string { return names[b.NodeID()] })) {
 			t.Nodes[node]++
 		}
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +43,11 @@ func InNetwork(ip, network string) string {
 		return ip
 	}
 	return ip + " (" + network + ")"
+}
+
+// holdersOf are the holders of all conflicts.
+func holdersOf(conflicts []document.Conflict) []document.Binding {
+	return slices.Concat(each(conflicts, func(c document.Conflict) []document.Binding { return c.Holders })...)
 }
 
 // addressOf is the address of a conflict as [InNetwork] has it.

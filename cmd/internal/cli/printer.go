@@ -68,12 +68,7 @@ func Rename(program, text string) string {
 func (p *Printer) fits(n int) bool { return p.Width == 0 || n <= p.Width }
 
 // clip shortens a line, or a part of it beside that many other columns, to the width.
-func (p *Printer) clip(s string, beside int) string {
-	if p.Width == 0 {
-		return s
-	}
-	return clip(s, p.Width-beside)
-}
+func (p *Printer) clip(s string, beside int) string { return clip(s, p.Width-beside) }
 
 // table prints a table without lines, like those of kubectl.
 func (p *Printer) table(rows []table.Row, header ...any) {
@@ -201,7 +196,7 @@ var colours = map[string]text.Color{
 	"fail": text.FgRed, "warn": text.FgMagenta,
 }
 
-// clip shortens text to n columns in the middle, where names differ least.
+// clip shortens text to n columns in the middle, where names differ least, unless n is less than one: the width is unknown.
 func clip(s string, n int) string {
 	runes := []rune(s)
 	if n < 1 || len(runes) <= n {
