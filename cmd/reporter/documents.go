@@ -98,11 +98,7 @@ func (d *documents) forget(members []cluster.Member) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for node := range d.summaries {
-		if !known[node] {
-			delete(d.summaries, node)
-		}
-	}
+	maps.DeleteFunc(d.summaries, func(node string, _ summary) bool { return !known[node] })
 }
 
 // Bindings implements [api.Backend].
