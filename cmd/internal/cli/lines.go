@@ -14,18 +14,16 @@ func Lines[T any](program string, doc T, text func(*Printer, T)) (lines []Line) 
 	const unbounded = 1 << 20
 	var out strings.Builder
 	text(&Printer{Out: &out, Width: unbounded, mark: commandMark, Program: program}, doc)
-	isCommand := false
-	for part := range strings.SplitSeq(out.String(), commandMark) {
-		if isCommand {
+	for n, part := range strings.Split(out.String(), commandMark) {
+		if n%2 == 1 { // between two marks
 			lines = append(lines, Line{Command: strings.TrimSpace(strings.ReplaceAll(part, "\n    ", "\n"))})
-		} else {
-			for line := range strings.Lines(part) {
-				if line = strings.TrimSpace(line); line != "" {
-					lines = append(lines, Line{Text: line})
-				}
+			continue
+		}
+		for line := range strings.Lines(part) {
+			if line = strings.TrimSpace(line); line != "" {
+				lines = append(lines, Line{Text: line})
 			}
 		}
-		isCommand = !isCommand
 	}
 	return lines
 }

@@ -60,11 +60,6 @@ func NodesOf(holders []document.Binding) (names []string, several bool) {
 	return each(holders, func(b document.Binding) string { return byID[b.NodeID()] }), len(byID) > 1
 }
 
-// IsOn reports whether a holder is on the node with that name, which may include the boot.
-func IsOn(b document.Binding, node string) bool {
-	return b.Node == node || merge.FullName(b.NodeID()) == node
-}
-
 // WithoutBoot is a node's name without its boot.
 func WithoutBoot(name string) string {
 	name, _, _ = strings.Cut(name, " (boot ")

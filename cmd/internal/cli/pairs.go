@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/merge"
 )
 
 // maxPairs bounds the lines of pairs.
@@ -41,8 +42,8 @@ func (p *Printer) pairs(doc document.Conflicts, most int) {
 
 // isBetween reports whether a conflict has holders on both nodes of a pair.
 func isBetween(c document.Conflict, p document.Pair) bool {
-	on := func(node string) bool {
-		return slices.ContainsFunc(c.Holders, func(b document.Binding) bool { return IsOn(b, node) })
+	on := func(node string) bool { // which may include the boot
+		return slices.ContainsFunc(c.Holders, func(b document.Binding) bool { return b.Node == node || merge.FullName(b.NodeID()) == node })
 	}
 	return on(p.Nodes[0]) && on(p.Nodes[1])
 }
