@@ -283,7 +283,8 @@ func (c *Conflict) saidBy(node, boot string) bool {
 	if err != nil {
 		return false
 	}
-	c.Advice, c.Drill = nil, made.IsDrill()
+	// Of a report that was too long, the holder is missing that shows that it is no drill.
+	c.Advice, c.Drill = nil, c.Drill && made.IsDrill()
 	keep(&c.Routes, func(r *Route) bool {
 		r.Node, r.BootID = node, boot
 		return r.To == ToHolder && r.Holder != nil && *r.Holder >= 0 && *r.Holder < len(c.Holders) || r.To != ToHolder && r.Holder == nil

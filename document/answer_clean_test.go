@@ -25,7 +25,7 @@ func TestAnswerInOwnName(t *testing.T) {
 	fill(reflect.ValueOf(&a).Elem(), "", liar, noon.Add(-time.Hour))
 	a.At = noon
 	for _, c := range []*Conflict{&a.Conflicts[0], a.Stories[0].Conflict} {
-		c.Network, c.IP, c.Drill = "default", netip.MustParseAddr("192.0.2.7"), false
+		c.Network, c.IP, c.Drill = "default", netip.MustParseAddr("192.0.2.7"), true
 		for i := range c.Holders {
 			c.Holders[i].Network, c.Holders[i].IP = c.Network, c.IP
 		}

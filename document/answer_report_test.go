@@ -221,21 +221,3 @@ func TestReportRefused(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
-
-func BenchmarkReport(b *testing.B) {
-	for _, n := range []int{2, 8, MaxHolders} {
-		c := conflictOf(n, realNode, nil)
-		b.Run(fmt.Sprintf("encode/%d", n), func(b *testing.B) {
-			b.ReportAllocs()
-			var size int
-			for b.Loop() {
-				packed, err := EncodeReport(c, noon, wire.MaxReport)
-				if err != nil {
-					b.Fatal(err)
-				}
-				size = len(packed)
-			}
-			b.ReportMetric(float64(size), "B/report")
-		})
-	}
-}

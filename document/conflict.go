@@ -52,8 +52,10 @@ type Route struct {
 	Gateway  netip.Addr `json:"gateway,omitzero"` // next hop, if any
 }
 
-// NodeID and ToNodeID identify the node whose route it is and the other one, as [cluster.NodeID].
-func (r Route) NodeID() string   { return cluster.NodeID(r.Node, r.BootID) }
+// NodeID identifies the node whose route it is, as [cluster.NodeID].
+func (r Route) NodeID() string { return cluster.NodeID(r.Node, r.BootID) }
+
+// ToNodeID identifies the other node.
 func (r Route) ToNodeID() string { return cluster.NodeID(r.ToNode, r.ToBootID) }
 
 // The kinds of the destination of a [Route].

@@ -226,8 +226,8 @@ type Report struct {
 	Summary  *cluster.Summary `cbor:"3,keyasint,omitempty"`
 }
 
-// MaxReport is the size of the longest conflict in a [Report], in bytes: what surrounds it in a packet has 24 at most.
-const MaxReport = MaxPacket - 24
+// MaxReport is the size of the longest conflict in a [Report], in bytes: what surrounds it in a packet has 25 at most.
+const MaxReport = MaxPacket - 25
 
 // Query asks a member for an answer, bytes that only these two read.
 type Query struct {
