@@ -24,8 +24,8 @@ RELEASE ?= bin/release
 # How many nodes the clusters of make scale have.
 SCALE ?= 50,500
 # What make unit tests: no root, no program that is not Go's, no socket that waits for another.
-UNIT := ./cmd/... ./detector/... ./internal/... ./gossip/keeper ./gossip/lease ./gossip/roster ./gossip/wire \
-	./agent/config $(addsuffix /...,$(wildcard ./agent/capture ./agent/observe ./agent/peer ./agent/probe ./agent/report))
+UNIT := ./cmd/... ./detector/... ./document/... ./internal/... ./gossip/keeper ./gossip/lease ./gossip/roster ./gossip/wire \
+	./agent/config $(addsuffix /...,$(wildcard ./agent/capture ./agent/observe ./agent/exchange ./agent/probe ./agent/report))
 # Runs parts of the tests, from the module of the tests.
 CI_PROGRAM = mkdir -p bin && $(GO) build -C tests -o ../bin/ci ./ci && \
 	if [ -n "$(SUDO_UID)" ]; then chown "$(SUDO_UID):$(SUDO_GID)" bin bin/ci; fi && cd tests && exec ../bin/ci

@@ -75,7 +75,7 @@ type Gossip struct {
 	// state guards what follows. The loop has it for a turn at a time; others only to read figures.
 	state   sync.Mutex
 	roster  *roster.Roster
-	peers   map[*roster.Node]*peer
+	senders map[*roster.Node]*sender
 	queue   *retry.Queue
 	leases  *lease.Table  // this node's
 	kept    *keeper.Table // everybody's
@@ -96,8 +96,8 @@ func New(opts Options) (*Gossip, error) {
 	g := &Gossip{
 		log: m.Log, memberLines: memberLines{limit: rate.NewLimiter(rate.Every(10*time.Second), 10)}, count: newCounters(), messages: make(chan cluster.Message, maxMessages),
 		queries: make(chan struct{}, maxQueries), answers: rate.NewLimiter(answerRate, answerBurst),
-		roster: roster.New(wire.MemberIDOf(m.Node, m.Boot, m.Epoch), self, now),
-		peers:  make(map[*roster.Node]*peer), queue: retry.New(now), reports: make(map[detector.Key]*report),
+		roster:  roster.New(wire.MemberIDOf(m.Node, m.Boot, m.Epoch), self, now),
+		senders: make(map[*roster.Node]*sender), queue: retry.New(now), reports: make(map[detector.Key]*report),
 		asked: recent.Map[askedID, askedProbe]{Half: maxAsked},
 	}
 	g.leases = lease.New(g.roster, g.queue, cmp.Or(opts.Replicas, DefaultReplicas))

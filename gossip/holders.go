@@ -127,7 +127,7 @@ func (g *Gossip) receiveOthers(from *roster.Node, n wire.Notice, now time.Time) 
 
 // receiveResend handles the request of a keeper to send it all leases again.
 func (g *Gossip) receiveResend(from *roster.Node, m wire.Resend, now time.Time) {
-	if p := g.peer(from); now.Sub(p.resent) >= resendEvery {
+	if p := g.sender(from); now.Sub(p.resent) >= resendEvery {
 		p.resent = now
 		g.leases.Resend(from, now)
 	}

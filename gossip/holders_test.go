@@ -174,7 +174,7 @@ func TestWithdrawnWhileBusy(t *testing.T) {
 		limit := func(r rate.Limit, burst int) {
 			b.state.Lock()
 			defer b.state.Unlock()
-			b.peer(b.roster.ByID(a.member.NodeID())).messages = rate.NewLimiter(r, burst)
+			b.sender(b.roster.ByID(a.member.NodeID())).messages = rate.NewLimiter(r, burst)
 		}
 		limit(0, 0)
 		a.Withdraw(testKey(1), held.Holder.ID, []string{b.member.NodeID()})

@@ -47,7 +47,7 @@ func (g *Gossip) turn(paused bool, now time.Time) (next time.Time) {
 	}
 	for _, n := range g.roster.Cleanup(now) {
 		g.kept.Forget(n)
-		delete(g.peers, n)
+		delete(g.senders, n)
 	}
 	next = schedule.Earlier(now.Add(tick), g.kept.Expire(now))
 	next = schedule.Earlier(next, g.send(now))
@@ -98,7 +98,7 @@ func (g *Gossip) receive(id wire.MemberID, payload []byte, now time.Time) {
 		return
 	}
 	from.LastReceived = now
-	if !g.peer(from).packets.AllowN(now, 1) {
+	if !g.sender(from).packets.AllowN(now, 1) {
 		g.count.drop(dropPackets)
 		return
 	}

@@ -51,7 +51,7 @@ func (g *Gossip) unanswered(m retry.Message, sent bool, now time.Time) {
 	if g.roster.BootedAnew(r.probe.Holder.Node) {
 		reply.Outcome, reply.Reason = cluster.Gone, "it was booted anew"
 	} else if n := g.roster.ByID(r.probe.Holder.Node); n != nil && sent {
-		g.peer(n).silent = true
+		g.sender(n).silent = true
 	}
 	g.deliver(reply)
 }

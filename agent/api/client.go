@@ -17,7 +17,7 @@ import (
 
 // Client sends requests to an agent over its Unix socket, or to a reporter over TCP. It is safe for concurrent use.
 type Client struct {
-	peer       string // what answers, for errors
+	server     string // what answers, for errors
 	host, path string // the path is empty for a reporter
 	http       *http.Client
 }
@@ -25,7 +25,7 @@ type Client struct {
 // NewClient returns a Client for an agent's socket at path.
 func NewClient(path string) *Client {
 	var dialer net.Dialer
-	return &Client{peer: "agent", host: "dupip", path: path, http: &http.Client{Transport: &http.Transport{
+	return &Client{server: "agent", host: "dupip", path: path, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", path)
 		},
@@ -37,7 +37,7 @@ const ReporterPort = 9953
 
 // NewReporterClient returns a Client for a reporter, whose port was forwarded to an address (host:port) of this machine.
 func NewReporterClient(address string) *Client {
-	return &Client{peer: "reporter", host: address, http: &http.Client{Transport: new(http.Transport)}} // which no proxy is between
+	return &Client{server: "reporter", host: address, http: &http.Client{Transport: new(http.Transport)}} // which no proxy is between
 }
 
 // timeout limits every call that is not a watch.
@@ -99,7 +99,7 @@ func get[T any](ctx context.Context, c *Client, path string, q document.Query) (
 	}
 	defer response.Body.Close()
 	if err := json.NewDecoder(response.Body).Decode(&doc); err != nil {
-		return doc, fmt.Errorf("reading the %s's response: %w", c.peer, err)
+		return doc, fmt.Errorf("reading the %s's response: %w", c.server, err)
 	}
 	return doc, nil
 }
@@ -120,7 +120,7 @@ func watch[T any](ctx context.Context, c *Client, path string, q document.Query,
 			if ctx.Err() != nil {
 				return nil
 			}
-			return fmt.Errorf("the %s ended the watch: %w", c.peer, err)
+			return fmt.Errorf("the %s ended the watch: %w", c.server, err)
 		}
 		if err := each(doc); err != nil {
 			return err
@@ -142,7 +142,7 @@ func (c *Client) do(ctx context.Context, path string, query url.Values) (*http.R
 		defer response.Body.Close()
 		var body document.Error
 		if json.NewDecoder(response.Body).Decode(&body) != nil || body.Error == "" {
-			return nil, fmt.Errorf("the %s responded with status %s", c.peer, response.Status)
+			return nil, fmt.Errorf("the %s responded with status %s", c.server, response.Status)
 		}
 		return nil, errors.New(body.Error)
 	}

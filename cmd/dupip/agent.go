@@ -79,7 +79,7 @@ func (f *agentFlags) join() (func(agent.Node) (agent.Cluster, error), error) {
 	return func(node agent.Node) (agent.Cluster, error) {
 		m.Log, m.Version = f.Log, buildVersion()
 		m.Node, m.Boot, m.Epoch = node.Name, node.BootID, node.Epoch
-		m.PeersFile = filepath.Join(f.StateDir, "peers.json")
+		m.MembersFile = filepath.Join(f.StateDir, "members.json")
 		return gossip.New(gossip.Options{Replicas: f.replicas, Members: m})
 	}, nil
 }

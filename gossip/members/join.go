@@ -86,7 +86,7 @@ func (m *Members) join(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			m.peers.write(m.addresses(cluster.Agent))
+			m.known.write(m.addresses(cluster.Agent))
 			return
 		case <-m.alone:
 			retry = firstRetry
@@ -115,7 +115,7 @@ func jitter(d time.Duration) time.Duration { return d*8/10 + rand.N(d*4/10) }
 // joinRound joins some of those that should be members and are not.
 func (m *Members) joinRound(ctx context.Context) {
 	there := m.addresses()
-	m.peers.write(m.addresses(cluster.Agent))
+	m.known.write(m.addresses(cluster.Agent))
 	m.joins.resolve(ctx, there)
 	err := m.joinAll(ctx, m.joins.choose(there, time.Now()))
 	m.joins.mu.Lock()

@@ -270,13 +270,13 @@ func TestRejoin(t *testing.T) {
 // A reporter that died is not looked for, nor remembered: its address was a pod's, and is another pod's soon.
 func TestReporterIsNotLookedFor(t *testing.T) {
 	inAir(t, func(t *testing.T, a *air) {
-		peers := filepath.Join(t.TempDir(), "peers.json")
-		agent := open(t, a, 1, func(o *Options) { o.PeersFile = peers })
+		path := filepath.Join(t.TempDir(), "members.json")
+		agent := open(t, a, 1, func(o *Options) { o.MembersFile = path })
 		other := open(t, a, 2, joining(agent))
 		reporter := open(t, a, 3, joining(agent), func(o *Options) { o.Role = cluster.Reporter })
 		complete(t, time.Minute, agent, other, reporter)
 		time.Sleep(time.Minute)
-		if known := openPeers(peers).last; !slices.Equal(known, []netip.AddrPort{other.address()}) {
+		if known := openKnown(path).last; !slices.Equal(known, []netip.AddrPort{other.address()}) {
 			t.Errorf("remembered are %v", known)
 		}
 		other.kill()

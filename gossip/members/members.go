@@ -67,8 +67,8 @@ type Options struct {
 	Label string
 	// KeyFile has the keys, see [transport.OpenKeys]. Only some need none, see [CheckKey].
 	KeyFile string
-	// PeersFile is where known members are saved; empty saves none.
-	PeersFile string
+	// MembersFile is where known members are saved; empty saves none.
+	MembersFile string
 	// Sockets replace those of the machine, for simulations. Advertise is their address then.
 	Sockets transport.Sockets
 	// Handler receives messages as soon as Open listens, and changes of members.
@@ -99,7 +99,7 @@ type Members struct {
 	list      *memberlist.Memberlist
 	transport *transport.Transport
 	leaving   atomic.Bool
-	peers     *peersFile
+	known     *knownFile
 	joins     *joins
 	alone     chan struct{} // has a value when the last other member was lost
 	unknown   resync        // members of which no news has come yet
@@ -170,8 +170,8 @@ func Open(opts Options) (*Members, error) {
 		return nil, err
 	}
 	m.self = m.metadata().member()
-	m.peers = openPeers(opts.PeersFile)
-	m.joins, m.alone = newJoins(targets, m.peers.last, time.Now()), make(chan struct{}, 1)
+	m.known = openKnown(opts.MembersFile)
+	m.joins, m.alone = newJoins(targets, m.known.last, time.Now()), make(chan struct{}, 1)
 	if err := m.listen(); err != nil {
 		return nil, err
 	}

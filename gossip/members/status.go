@@ -18,10 +18,10 @@ func (m *Members) Status() cluster.Status {
 	others, answered := len(m.present), m.answered
 	m.mu.Unlock()
 	problems := slices.Concat(m.joins.problems(others), m.blocked(others, answered, now), m.transport.Problems(now))
-	m.peers.mu.Lock()
-	defer m.peers.mu.Unlock()
-	if m.peers.err != nil {
-		problems = append(problems, m.peers.err.Error())
+	m.known.mu.Lock()
+	defer m.known.mu.Unlock()
+	if m.known.err != nil {
+		problems = append(problems, m.known.err.Error())
 	}
 	return cluster.Status{
 		Address: m.self.Address, Label: m.opts.Label, Encrypted: m.opts.KeyFile != "", Dropped: m.transport.Dropped(), Problems: problems,

@@ -158,7 +158,7 @@ helm -n dupip install dupip deploy/chart --set cluster=prod --wait \
 	for name, m := range c.Machines {
 		out, err := m.Run(c.Context(), "sh", "-c", "ls -A /run/dupip; stat -c %a /run/dupip; ls -A /var/lib/dupip")
 		c.Do(err)
-		if n := c.programs(name); n > 0 || strings.Join(strings.Fields(out), " ") != "700 peers.json state.json" {
+		if n := c.programs(name); n > 0 || strings.Join(strings.Fields(out), " ") != "700 members.json state.json" {
 			c.Error(fmt.Errorf("on %s there are %d programs, and what is left is %q", name, n, out))
 		}
 	}

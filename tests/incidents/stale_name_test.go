@@ -40,7 +40,7 @@ func TestI1StaleNodeName(t *testing.T) {
 	for _, m := range all[1:] {
 		s.Do(os.RemoveAll(m.disk), os.CopyFS(m.disk, os.DirFS(template.disk)))
 	}
-	for _, name := range []string{"state.json", "peers.json"} {
+	for _, name := range []string{"state.json", "members.json"} {
 		if _, err := fs.Stat(os.DirFS(all[clones].disk), name); err != nil {
 			t.Fatalf("the template's disk: %v", err)
 		}

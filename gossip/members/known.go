@@ -15,12 +15,12 @@ import (
 	"github.com/dupip/dupip/internal/ownfile"
 )
 
-// maxPeers is how many members are remembered, in a file of at most maxPeersBytes.
-const maxPeers, maxPeersBytes = 64, 16 << 10
+// maxKnown is how many members are remembered, in a file of at most maxKnownBytes.
+const maxKnown, maxKnownBytes = 64, 16 << 10
 
-// peersFile remembers members over a restart: the duplicate address that this agent is to
+// knownFile remembers members over a restart: the duplicate address that this agent is to
 // find may be the name server's. It is safe for concurrent use.
-type peersFile struct {
+type knownFile struct {
 	path string // empty: nothing is remembered
 
 	mu   sync.Mutex
@@ -28,24 +28,24 @@ type peersFile struct {
 	err  error            // of reading or writing at last
 }
 
-// openPeers reads the file. If it cannot, the agent works without, and writes it anew.
-func openPeers(path string) *peersFile {
-	p := &peersFile{path: path}
+// openKnown reads the file. If it cannot, the agent works without, and writes it anew.
+func openKnown(path string) *knownFile {
+	p := &knownFile{path: path}
 	if path == "" {
 		return p
 	}
-	data, err := ownfile.Read(path, maxPeersBytes)
+	data, err := ownfile.Read(path, maxKnownBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p
 	}
-	var doc struct{ Peers []netip.AddrPort }
+	var doc struct{ Members []netip.AddrPort }
 	if err == nil {
 		err = json.Unmarshal(data, &doc)
 	}
 	if err != nil {
 		p.err = fmt.Errorf("reading the known members from %s: %w", path, err)
 	}
-	for _, at := range doc.Peers[:min(len(doc.Peers), maxPeers)] {
+	for _, at := range doc.Members[:min(len(doc.Members), maxKnown)] {
 		if at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port()); transport.CheckAddress(at) == nil {
 			p.last = append(p.last, at)
 		}
@@ -55,22 +55,22 @@ func openPeers(path string) *peersFile {
 
 // write remembers some of the members that are there. Who is alone keeps what was known,
 // and as long as those that were written are there it stays with them.
-func (p *peersFile) write(there map[netip.AddrPort]bool) {
+func (p *knownFile) write(there map[netip.AddrPort]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.path == "" || len(there) == 0 {
 		return
 	}
-	peers := slices.DeleteFunc(slices.Clone(p.last), func(at netip.AddrPort) bool { return !there[at] })
-	if len(peers) == len(p.last) && len(peers) == min(len(there), maxPeers) && p.err == nil {
+	known := slices.DeleteFunc(slices.Clone(p.last), func(at netip.AddrPort) bool { return !there[at] })
+	if len(known) == len(p.last) && len(known) == min(len(there), maxKnown) && p.err == nil {
 		return
 	}
 	for _, at := range firstOf(there, len(there)) {
-		if len(peers) < maxPeers && !slices.Contains(peers, at) {
-			peers = append(peers, at)
+		if len(known) < maxKnown && !slices.Contains(known, at) {
+			known = append(known, at)
 		}
 	}
-	data, err := json.MarshalIndent(map[string]any{"peers": peers}, "", "  ")
+	data, err := json.MarshalIndent(map[string]any{"members": known}, "", "  ")
 	if err == nil {
 		err = renameio.WriteFile(p.path, append(data, '\n'), 0o600)
 	}
@@ -78,5 +78,5 @@ func (p *peersFile) write(there map[netip.AddrPort]bool) {
 		p.err = fmt.Errorf("writing the known members: %w", err)
 		return
 	}
-	p.last = peers
+	p.last = known
 }

@@ -28,49 +28,49 @@ func set(all ...netip.AddrPort) map[netip.AddrPort]bool {
 	return s
 }
 
-func TestPeersFile(t *testing.T) {
+func TestMembersFile(t *testing.T) {
 	for name, test := range map[string]struct {
 		text string
 		want int
 		bad  bool
 	}{
-		"good":            {`{"peers":["10.0.0.1:1","[fd00::1]:7951"]}`, 2, false},
-		"of a later one":  {`{"peers":["10.0.0.1:1"],"more":1}`, 1, false},
-		"some impossible": {`{"peers":["10.0.0.1:0","224.0.0.1:1","10.0.0.1:1"]}`, 1, false},
-		"too many":        {`{"peers":["10.0.0.1:1"` + strings.Repeat(`,"10.0.0.1:1"`, maxPeers) + `]}`, maxPeers, false},
+		"good":            {`{"members":["10.0.0.1:1","[fd00::1]:7951"]}`, 2, false},
+		"of a later one":  {`{"members":["10.0.0.1:1"],"more":1}`, 1, false},
+		"some impossible": {`{"members":["10.0.0.1:0","224.0.0.1:1","10.0.0.1:1"]}`, 1, false},
+		"too many":        {`{"members":["10.0.0.1:1"` + strings.Repeat(`,"10.0.0.1:1"`, maxKnown) + `]}`, maxKnown, false},
 		"empty":           {``, 0, true},
-		"cut":             {`{"peers":["10.0.0.1:1"`, 0, true},
-		"no address":      {`{"peers":["a:1"]}`, 0, true},
+		"cut":             {`{"members":["10.0.0.1:1"`, 0, true},
+		"no address":      {`{"members":["a:1"]}`, 0, true},
 	} {
-		path := filepath.Join(t.TempDir(), "peers.json")
+		path := filepath.Join(t.TempDir(), "members.json")
 		if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		p := openPeers(path)
+		p := openKnown(path)
 		if len(p.last) != test.want || (p.err != nil) != test.bad {
 			t.Errorf("%s: %v, %v", name, p.last, p.err)
 		}
 		p.write(set(airAddresses(1, 3)...))
-		if again := openPeers(path); p.err != nil || len(again.last) != 3 || again.err != nil {
+		if again := openKnown(path); p.err != nil || len(again.last) != 3 || again.err != nil {
 			t.Errorf("%s: after writing %v, %v, %v", name, p.err, again.last, again.err)
 		}
 	}
 }
 
 // What somebody put in the place of the file is neither followed nor waited for.
-func TestPeersFileIsReplaced(t *testing.T) {
+func TestKnownFileIsReplaced(t *testing.T) {
 	for name, place := range map[string]func(path string) error{
 		"a link": func(path string) error {
-			return errors.Join(os.WriteFile(path+".other", []byte(`{"peers":["10.0.0.1:1"]}`), 0o600), os.Symlink(path+".other", path))
+			return errors.Join(os.WriteFile(path+".other", []byte(`{"members":["10.0.0.1:1"]}`), 0o600), os.Symlink(path+".other", path))
 		},
 		"a FIFO":   func(path string) error { return unix.Mkfifo(path, 0o600) },
-		"too long": func(path string) error { return os.WriteFile(path, make([]byte, maxPeersBytes+1), 0o600) },
+		"too long": func(path string) error { return os.WriteFile(path, make([]byte, maxKnownBytes+1), 0o600) },
 	} {
-		path := filepath.Join(t.TempDir(), "peers.json")
+		path := filepath.Join(t.TempDir(), "members.json")
 		if err := place(path); err != nil {
 			t.Fatal(err)
 		}
-		p := openPeers(path)
+		p := openKnown(path)
 		if p.err == nil || len(p.last) > 0 {
 			t.Errorf("%s: %v, %v", name, p.last, p.err)
 		}
@@ -82,12 +82,12 @@ func TestPeersFileIsReplaced(t *testing.T) {
 }
 
 func TestPeersAreWritten(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "peers.json")
-	p := openPeers(path)
+	path := filepath.Join(t.TempDir(), "members.json")
+	p := openKnown(path)
 	p.write(set(airAddresses(1, 200)...))
-	first := openPeers(path).last
-	if len(first) != maxPeers {
-		t.Fatalf("%d peers", len(first))
+	first := openKnown(path).last
+	if len(first) != maxKnown {
+		t.Fatalf("%d known", len(first))
 	}
 	for _, test := range []struct {
 		name        string
@@ -99,7 +99,7 @@ func TestPeersAreWritten(t *testing.T) {
 		{"and one more", append(airAddresses(250, 250), first[:3]...), append(slices.Clone(first[:3]), airAddress(250))},
 	} {
 		p.write(set(test.there...))
-		if again := openPeers(path).last; !slices.Equal(again, test.want) {
+		if again := openKnown(path).last; !slices.Equal(again, test.want) {
 			t.Errorf("%s: %v, want %v", test.name, again, test.want)
 		}
 	}
@@ -112,13 +112,13 @@ func TestPeersAreWritten(t *testing.T) {
 }
 
 // An agent that starts again finds the others without a list, and says so if the file is lost.
-func TestRejoinByPeersFile(t *testing.T) {
+func TestRejoinByMembersFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	inAir(t, func(t *testing.T, a *air) {
-		remembering := func(o *Options) { o.PeersFile = filepath.Join(dir, "peers.json") }
+		remembering := func(o *Options) { o.MembersFile = filepath.Join(dir, "members.json") }
 		first := open(t, a, 1)
 		second := open(t, a, 2, joining(first), remembering)
 		complete(t, time.Minute, first, second)

@@ -26,8 +26,8 @@ const (
 	lateAfter = 5 * time.Second
 )
 
-// peer is what there is to know of a node that packets came from.
-type peer struct {
+// sender is what there is to know of a node that packets came from.
+type sender struct {
 	packets, messages *rate.Limiter
 	// silent: it left a probe request without a reply. returned is when the agent was notified last that it is
 	// there again, resent when it was sent all leases again.
@@ -35,19 +35,19 @@ type peer struct {
 	returned, resent time.Time
 }
 
-// peer returns that of a node in the roster.
-func (g *Gossip) peer(n *roster.Node) *peer {
-	p := g.peers[n]
+// sender returns that of a node in the roster.
+func (g *Gossip) sender(n *roster.Node) *sender {
+	p := g.senders[n]
 	if p == nil {
-		p = &peer{packets: rate.NewLimiter(packetRate, packetBurst), messages: rate.NewLimiter(messageRate, messageBurst)}
-		g.peers[n] = p
+		p = &sender{packets: rate.NewLimiter(packetRate, packetBurst), messages: rate.NewLimiter(messageRate, messageBurst)}
+		g.senders[n] = p
 	}
 	return p
 }
 
 // deliverOf hands a message of a node to the agent, and reports whether there was room for it.
 func (g *Gossip) deliverOf(n *roster.Node, m cluster.Message, now time.Time) bool {
-	if !g.peer(n).messages.AllowN(now, 1) {
+	if !g.sender(n).messages.AllowN(now, 1) {
 		g.count.drop(dropMessages)
 		return false
 	}
@@ -56,7 +56,7 @@ func (g *Gossip) deliverOf(n *roster.Node, m cluster.Message, now time.Time) boo
 
 // returned notifies the agent that a node is there again which had left probe requests without a reply.
 func (g *Gossip) returned(n *roster.Node, now time.Time) {
-	if p := g.peers[n]; p != nil && p.silent && now.Sub(p.returned) >= returnedEvery && g.deliver(cluster.Returned{Node: n.ID}) {
+	if p := g.senders[n]; p != nil && p.silent && now.Sub(p.returned) >= returnedEvery && g.deliver(cluster.Returned{Node: n.ID}) {
 		p.silent, p.returned = false, now
 	}
 }
