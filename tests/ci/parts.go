@@ -103,7 +103,7 @@ var parts = []part{
 		name: "vulncheck", lane: spare, budget: 30, script: "make vulncheck",
 		why: "known vulnerabilities in what the program calls",
 	},
-	ofProduct("packages", 420, "each package but the detector's and gossip's, with the race detector", "./agent/...", "./bpf/...", "./cmd/...", "./deploy/...", "./internal/...").raced(),
+	ofProduct("packages", 420, "each package but the detector's and gossip's, with the race detector", "./agent/...", "./bpf/...", "./cmd/...", "./deploy/...", "./document/...", "./internal/...").raced(),
 	ofProduct("detector", 20, "the detector, which has no threads", "./detector/..."),
 	// With the race detector, two threads that run timers of one testing/synctest bubble crash Go 1.26 (runtime/time.go,
 	// bubble.timers.raceCtx). Many members in one bubble do that every hundredth time.
