@@ -23,7 +23,7 @@ type entry struct {
 	faded       string     // why the last suspicion faded; empty if there was a conflict since
 	penalties   []penalty
 	notes       []note
-	gone        []Holder // that have notes and no binding any more, for their names
+	former      []former // holders that are gone: the last ones of this node, and those of notes, the last one last
 
 	schedule.Place
 	at   time.Time // next deadline

@@ -29,6 +29,11 @@ func (d *Detector) story(e *entry) Story {
 	} else {
 		s.Conflict = d.lastResolved(e)
 	}
+	for _, f := range slices.Backward(e.former) {
+		if f.here && e.find(f.Holder.ID) == nil {
+			s.Former = append(s.Former, f.Binding)
+		}
+	}
 	for i := range e.notes {
 		s.Notes = append(s.Notes, e.public(&e.notes[i]))
 	}

@@ -256,8 +256,8 @@ func TestNamesOfHoldersThatAreGone(t *testing.T) {
 			t.Fatalf("%d notes of the holder", noted)
 		}
 	}
-	if e := w.d.entries[Key{"default", defaultIP}]; len(e.gone) > maxNotes {
-		t.Errorf("%d names are kept", len(e.gone))
+	if e := w.d.entries[Key{"default", defaultIP}]; len(e.former) > maxNotes {
+		t.Errorf("%d names are kept", len(e.former))
 	}
 	w.mustAudit()
 }

@@ -85,17 +85,10 @@ func (e *entry) described(id HolderID) *Holder {
 	if b := e.find(id); b != nil {
 		return &b.holder
 	}
-	if n := slices.IndexFunc(e.gone, func(h Holder) bool { return h.ID == id }); n >= 0 {
-		return &e.gone[n]
+	if n := e.formerOf(id); n >= 0 {
+		return &e.former[n].Holder
 	}
 	return nil
-}
-
-// keepName keeps the name of a holder that is gone while there are notes of it.
-func (e *entry) keepName(h Holder) {
-	e.gone = append(slices.DeleteFunc(e.gone, func(old Holder) bool {
-		return old.ID == h.ID || !slices.ContainsFunc(e.notes, func(n note) bool { return n.holder == old.ID })
-	}), h)
 }
 
 // record adds a note. A repeat that has nothing new moves the earlier note to the end and counts

@@ -26,6 +26,8 @@ type Snapshot struct {
 	Open []Conflict
 	// History has the resolved conflicts, the oldest first.
 	History []Conflict
+	// Former has the last holders of the last MaxHistory addresses that lost one, as [Story.Former], but by LastSeen.
+	Former []Binding
 }
 
 // Snapshot returns copies of all conflicts, for [Detector.Restore]. Unreachable is not set.
@@ -48,6 +50,7 @@ func (d *Detector) Snapshot() Snapshot {
 			c.Holders[i].Unreachable, c.Holders[i].Gone = false, false
 		}
 	}
+	s.Former = d.allFormer()
 	return s
 }
 
@@ -67,6 +70,14 @@ func (d *Detector) Snapshot() Snapshot {
 // the future become now. It keeps no references to s.
 func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) {
 	history := s.History[max(len(s.History)-d.opts.MaxHistory, 0):]
+	for _, b := range s.Former {
+		if b.FirstSeen, b.LastSeen = inOrder(b, now); !b.LastSeen.IsZero() {
+			e := d.entryFor(b.Key)
+			e.hasStory = true
+			e.addFormer(former{b, true})
+			d.retire(e) // until there is more
+		}
+	}
 	for i, c := range slices.Concat(history, s.Open) {
 		c, ok := sanitize(c, now)
 		isOpen := i >= len(history)
@@ -144,8 +155,7 @@ func sanitize(c Conflict, now time.Time) (Conflict, bool) {
 		if slices.ContainsFunc(holders, func(o Binding) bool { return o.Holder.ID == h.Holder.ID }) {
 			continue
 		}
-		h.FirstSeen = schedule.Earlier(h.FirstSeen, now)
-		h.LastSeen = schedule.Later(schedule.Earlier(h.LastSeen, now), h.FirstSeen)
+		h.FirstSeen, h.LastSeen = inOrder(h, now)
 		if h.Holder.CreatedAt.After(now) {
 			h.Holder.CreatedAt = time.Time{}
 		}
@@ -153,6 +163,12 @@ func sanitize(c Conflict, now time.Time) (Conflict, bool) {
 	}
 	c.Holders = holders
 	return c, len(holders) >= 2 && occurrenceOf(c) > 0
+}
+
+// inOrder returns when a holder was seen first and last, which is not later than now.
+func inOrder(b Binding, now time.Time) (first, last time.Time) {
+	first = schedule.Earlier(b.FirstSeen, now)
+	return first, schedule.Later(schedule.Earlier(b.LastSeen, now), first)
 }
 
 // plausible reports whether a time is late enough to come from a clock that was set.

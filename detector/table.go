@@ -164,10 +164,14 @@ func (d *Detector) dropSource(b *binding, i Interface) {
 func (d *Detector) remove(b *binding, t *template, reason string, now time.Time) {
 	e, id := b.entry, b.holder.ID
 	e.record(now, id, t, reason)
+	last := former{b.public(), b.isLocal() && !b.counted.IsZero()}
+	if t == noteGone {
+		last.LastSeen = now
+	}
 	d.setEvidence(b, 0, now, b.because(t, reason))
 	e.bindings = slices.DeleteFunc(e.bindings, func(x *binding) bool { return x == b })
 	dropFrom(d.holders, id, b)
-	e.keepName(b.holder)
+	e.addFormer(last)
 	for i := range b.sources {
 		dropFrom(d.ifaces, b.sources[i].iface, b)
 	}

@@ -302,6 +302,8 @@ type Story struct {
 	Bindings []Binding
 	// Conflict is the open conflict, or the last resolved one; nil if there was none.
 	Conflict *Conflict
+	// Former are the last 8 holders on this node that are gone, the last one first. LastSeen is when that was.
+	Former []Binding
 	// Notes are in order of time; the oldest are dropped first.
 	Notes []Note
 	// Verdict is one sentence for people: why this is or is not a conflict.
