@@ -82,27 +82,30 @@ func TestIsDrill(t *testing.T) {
 	}
 }
 
-// Whoever makes drills does not replace what the history has of conflicts, also after a restart.
-func TestDrillsLeaveTheHistory(t *testing.T) {
-	w := newWorld(t, Options{MaxHistory: 50})
-	w.play(`0s a announces
-		0s b announces
-		3s a loses`, 20*time.Second)
-	for n := range 60 {
-		w.do(fmt.Sprintf("0s a announces 192.0.2.%d", n))
-		w.do(fmt.Sprintf("0s b announces 192.0.2.%d", n))
-		w.run(w.now.Add(3 * time.Second))
-		w.do(fmt.Sprintf("0s a loses 192.0.2.%d", n))
-		w.run(w.now.Add(20 * time.Second))
-		w.do(fmt.Sprintf("0s b loses 192.0.2.%d", n))
-		w.mustAudit()
-	}
-	again := New(Options{Node: w.d.opts.Node, MaxHistory: 50})
-	again.Restore(w.d.Snapshot(), w.now)
-	for _, d := range []*Detector{w.d, again} {
-		all := d.Conflicts(true)
-		if len(all) != 1+maxDrills || all[0].Key.IP.String() != "192.0.2.59" || all[maxDrills].Key.IP != defaultIP {
-			t.Errorf("%d conflicts: %+v", len(all), all)
+// Who makes many short conflicts or drills replaces nobody else's in the history, also after a restart.
+func TestHistoryIsShared(t *testing.T) {
+	for what, address := range map[string]string{"drills": "192.0.2.%d", "conflicts of the same two": "10.0.9.%d"} {
+		w := newWorld(t, Options{MaxHistory: 20})
+		w.play(`0s c announces
+			0s d announces
+			3s c loses`, 20*time.Second)
+		for n := range 30 {
+			ip := fmt.Sprintf(address, n)
+			w.do("0s a announces " + ip)
+			w.do("0s b announces " + ip)
+			w.run(w.now.Add(3 * time.Second))
+			w.do("0s a loses " + ip)
+			w.run(w.now.Add(20 * time.Second))
+			w.do("0s b loses " + ip)
+			w.mustAudit()
+		}
+		again := New(Options{Node: w.d.opts.Node, MaxHistory: 20})
+		again.Restore(w.d.Snapshot(), w.now)
+		for _, d := range []*Detector{w.d, again} {
+			all := d.Conflicts(true)
+			if len(all) != 20 || all[0].Key.IP.String() != fmt.Sprintf(address, 29) || all[19].Key.IP != defaultIP {
+				t.Errorf("%s: %d conflicts: %+v", what, len(all), all)
+			}
 		}
 	}
 }
