@@ -155,9 +155,8 @@ func (a *Agent) assemble(c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	var predecessor detector.Snapshot
-	var interfaces []observe.Origin
-	a.store, predecessor, interfaces = state.Open(state.Options{
+	var predecessor state.State
+	a.store, predecessor = state.Open(state.Options{
 		Log: a.opts.Log, Dir: a.opts.StateDir, Node: a.node.Name, BootID: a.node.BootID, NodeID: a.node.ID(),
 	})
 	l := &loop{
@@ -194,9 +193,10 @@ func (a *Agent) assemble(c *config.Config) error {
 	l.detected = a.metrics.ObserveDetection
 	a.loop = l
 	a.watcher.SetIgnore(c.Ignored)
-	l.table.Restore(interfaces)
+	l.table.Restore(predecessor.Interfaces)
+	l.report.RestoreBooks(predecessor.Books)
 	l.configure(c, time.Now())
-	l.restore(predecessor)
+	l.restore(predecessor.Snapshot)
 	return nil
 }
 
@@ -230,7 +230,10 @@ func (a *Agent) newAudit(l *loop) *audit.Audit {
 		Log: a.opts.Log, Grace: a.opts.UnheldAfter, Sandboxes: a.pods.Sandboxes, Relist: a.pods.Relist,
 		Node: func(ctx context.Context) (node audit.Node, err error) {
 			local := func(b *detector.Binding) bool { return b.Holder.ID.Node == l.table.Host.Node }
-			err = l.do(ctx, func() { node = audit.NodeOf(l.table, l.detector.Bindings(local)) })
+			err = l.do(ctx, func() {
+				node = audit.NodeOf(l.table, l.detector.Bindings(local))
+				l.report.ReadBooks()
+			})
 			return node, err
 		},
 	}

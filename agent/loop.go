@@ -306,7 +306,9 @@ func (l *loop) saveWithin(wait time.Duration) {
 // save passes the state to the store; it does not wait for the disk.
 func (l *loop) save() {
 	l.saveAt = time.Time{}
-	l.store.Save(l.detector.Snapshot(), l.table.Origins())
+	s := state.State{Snapshot: l.detector.Snapshot(), Interfaces: l.table.Origins()}
+	s.Books = l.report.BooksOf(s.Snapshot)
+	l.store.Save(s)
 }
 
 // restore restores the conflicts of an earlier agent; the open ones are verified again.

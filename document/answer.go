@@ -212,7 +212,7 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, si
 	a.Node, a.BootID, a.At, a.Count = node, boot, now, 0
 	a.Omitted = min(max(a.Omitted, 0), maxOmitted)
 	own := a.NodeID()
-	a.Omitted += keep(&a.Bindings, func(b *Binding) bool { return b.check() == nil && b.NodeID() == own }) +
+	a.Omitted += keep(&a.Bindings, func(b *Binding) bool { return b.Check() == nil && b.NodeID() == own }) +
 		keep(&a.Conflicts, func(c *Conflict) bool { return c.saidBy(node, boot) }) +
 		keep(&a.Stories, func(s *Story) bool { return s.saidBy(node, boot) }) + cut(&a.Stories, maxStories) +
 		keep(&a.Findings, func(f *Finding) bool {
@@ -290,12 +290,20 @@ func (c *Conflict) saidBy(node, boot string) bool {
 		return r.To == ToHolder && r.Holder != nil && *r.Holder >= 0 && *r.Holder < len(c.Holders) || r.To != ToHolder && r.Holder == nil
 	})
 	cut(&c.Routes, 1)
+	for i := range c.Books {
+		c.Books[i].Node = node // perhaps before its last boot
+	}
+	cut(&c.Books, maxTexts)
 	return true
 }
 
 func (s *Story) saidBy(node, boot string) bool {
 	s.Nodes, s.Verdicts = nil, nil
 	s.Notes = s.Notes[max(len(s.Notes)-maxNotes, 0):]
+	keep(&s.Former, func(b *Binding) bool {
+		return b.Check() == nil && b.Node == node // perhaps before its last boot
+	})
+	cut(&s.Former, MaxFormer)
 	for i := range s.Notes {
 		s.Notes[i].Node, s.Notes[i].BootID = node, boot
 	}

@@ -74,7 +74,7 @@ func checkAnswer(t *testing.T, a Answer) {
 	own("the answer", a.Node, a.BootID)
 	for _, b := range a.Bindings {
 		own("a binding", b.Node, b.BootID)
-		if err := b.check(); err != nil || b.FirstSeen.After(noon) {
+		if err := b.Check(); err != nil || b.FirstSeen.After(noon) {
 			t.Fatalf("%+v, %v", b, err)
 		}
 	}

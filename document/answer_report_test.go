@@ -67,6 +67,7 @@ func reported(t *testing.T, c detector.Conflict) Conflict {
 // A report is read as it was told, by the clock of the reporter.
 func TestReport(t *testing.T) {
 	want := fullConflict(noon)
+	want.Books = nil // they stay on their node
 	for _, off := range []time.Duration{0, 5 * time.Hour, -30 * time.Hour, time.Unix(300, 0).Sub(noon)} {
 		doc := fullConflict(noon.Add(off))
 		told, err := doc.Detector()

@@ -26,6 +26,8 @@ type Conflict struct {
 	Drill bool `json:"drill,omitzero"`
 	// Pending is why a suspected conflict is not confirmed yet, a clause for people.
 	Pending string `json:"pending,omitzero" text:"sentence"`
+	// Books are what the books of the holders' nodes said of the address when the conflict was confirmed.
+	Books []Book `json:"books,omitzero"`
 	// Routes and Advice are present for the first 64 confirmed conflicts that are no drills, in /v1/conflicts and
 	// /v1/explain.
 	Routes []Route `json:"routes,omitzero"`

@@ -152,7 +152,7 @@ func (c *Conflict) check() error {
 
 func checkHolders(network string, ip netip.Addr, holders []Binding) error {
 	for i, b := range holders {
-		err := b.check()
+		err := b.Check()
 		if err == nil && (b.Network != network || b.IP != ip) {
 			err = errors.New("it is of another address")
 		}
@@ -168,8 +168,8 @@ func ValidAddress(network string, ip netip.Addr) bool {
 	return network != "" && validIP(ip)
 }
 
-// check refuses a holder that no agent observes.
-func (b *Binding) check() error {
+// Check refuses a holder that no agent observes.
+func (b *Binding) Check() error {
 	switch {
 	case !ValidAddress(b.Network, b.IP):
 		return errors.New("no address")

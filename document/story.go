@@ -31,8 +31,13 @@ type Story struct {
 	Verdicts []Verdict  `json:"verdicts,omitzero"` // if the nodes have different ones
 	Bindings []Binding  `json:"bindings"`
 	Conflict *Conflict  `json:"conflict,omitzero"`
-	Notes    []Note     `json:"notes"`
+	// Former are the last 8 holders that are gone, the last one first: firstSeen and lastSeen are when their time began and ended.
+	Former []Binding `json:"former,omitzero"`
+	Notes  []Note    `json:"notes"`
 }
+
+// MaxFormer is how many holders of an address that are gone a story has.
+const MaxFormer = 8
 
 // NewStory returns the document of what the detector of a node knows.
 func NewStory(node cluster.Member, s detector.Story) Story {
@@ -42,6 +47,9 @@ func NewStory(node cluster.Member, s detector.Story) Story {
 	}
 	if s.Conflict != nil {
 		doc.Conflict = new(NewConflict(*s.Conflict))
+	}
+	for _, b := range s.Former {
+		doc.Former = append(doc.Former, NewBinding(b))
 	}
 	for _, n := range s.Notes {
 		note := Note{At: n.At.Round(0), Kind: string(n.Kind), Node: node.Name, BootID: node.Boot, Text: n.Text}

@@ -21,7 +21,7 @@ func (r *Report) WatchConflicts(ctx context.Context) (<-chan document.ConflictEv
 			if c.State == detector.Confirmed {
 				at = c.ConfirmedAt
 			}
-			watch <- document.ConflictEvent{Type: c.State.String(), At: at.Round(0), Conflict: document.NewConflict(c)}
+			watch <- document.ConflictEvent{Type: c.State.String(), At: at.Round(0), Conflict: r.conflict(c)}
 		}
 		r.watches[watch] = true
 	})
@@ -53,9 +53,10 @@ func (r *Report) closeWatch(watch chan document.ConflictEvent) {
 // Publish sends a change of a conflict to the watches and the log. A watch whose buffer is full is
 // closed. Call it in the goroutine that owns the parts.
 func (r *Report) Publish(event detector.Event) {
+	r.causes.update(event)
 	if len(r.watches) > 0 {
 		doc := document.ConflictEvent{
-			Type: string(event.Kind), At: event.At.Round(0), Reason: event.Reason, Conflict: document.NewConflict(event.Conflict),
+			Type: string(event.Kind), At: event.At.Round(0), Reason: event.Reason, Conflict: r.conflict(event.Conflict),
 		}
 		for watch := range r.watches {
 			select {

@@ -115,7 +115,7 @@ func (r *Report) localAnswer(q cluster.Query) (a document.Answer) {
 		}
 	case cluster.QueryConflicts:
 		for _, c := range r.Detector.Conflicts(q.All) {
-			if doc := document.NewConflict(c); only.SelectsConflict(doc) {
+			if doc := r.conflict(c); only.SelectsConflict(doc) {
 				a.Conflicts = append(a.Conflicts, doc)
 			}
 		}
@@ -158,7 +158,11 @@ func (r *Report) stories(ip netip.Addr) (list []document.Story) {
 				h.Pod, h.NetnsName, h.InterfaceName = now.Pod, now.NetnsName, now.InterfaceName
 			}
 		}
-		list = append(list, document.NewStory(r.Self, s))
+		doc := document.NewStory(r.Self, s)
+		if s.Conflict != nil {
+			doc.Conflict = new(r.conflict(*s.Conflict))
+		}
+		list = append(list, doc)
 	}
 	return list
 }

@@ -74,6 +74,7 @@ type Report struct {
 	Options
 	watches map[chan document.ConflictEvent]bool
 	events  *eventLog
+	causes  causes
 	// One slot for each query of another node that looks up routes, or that is for the status.
 	routing, stating chan struct{}
 	// lookup returns a function that looks up routes in the kernel.
@@ -95,6 +96,7 @@ func New(opts Options) *Report {
 		Options: opts,
 		watches: make(map[chan document.ConflictEvent]bool),
 		events:  newEventLog(opts.Log, after),
+		causes:  causes{awaited: make(map[string]detector.Conflict), said: make(map[string][]document.Book)},
 		routing: make(chan struct{}, maxRoutedQueries), stating: make(chan struct{}, maxRoutedQueries),
 		lookup: func() func(netip.Addr) (route.Route, error) { return new(route.Lookup).To },
 	}

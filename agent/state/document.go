@@ -22,6 +22,8 @@ const (
 
 	maxOpen    = 10_000
 	maxHistory = 10_000
+	maxFormer  = 10_000
+	maxBooks   = 8 // of a conflict
 )
 
 // header begins the file, after a field savedAt, for people.
@@ -37,16 +39,16 @@ type file struct {
 	header
 	Open       []json.RawMessage `json:"open"`       // of document.Conflict
 	History    []json.RawMessage `json:"history"`    // of document.Conflict
+	Former     []json.RawMessage `json:"former"`     // of document.Binding
 	Interfaces []json.RawMessage `json:"interfaces"` // of observe.Origin
 }
 
 // contents is a decoded document, with the number of invalid conflicts and the error of the first.
 type contents struct {
 	header
-	snapshot   detector.Snapshot
-	interfaces []observe.Origin
-	dropped    int
-	dropCause  error
+	State
+	dropped   int
+	dropCause error
 }
 
 func decode(data []byte) (contents, error) {
@@ -64,10 +66,11 @@ func decode(data []byte) (contents, error) {
 	if f.NodeID == "" || f.Node == "" || f.BootID == "" {
 		return contents{}, errors.New("it names no node, boot or node id")
 	}
-	if len(f.Open) > maxOpen || len(f.History) > maxHistory || len(f.Interfaces) > observe.MaxOrigins {
-		return contents{}, fmt.Errorf("it has %d and %d conflicts and %d interfaces", len(f.Open), len(f.History), len(f.Interfaces))
+	if len(f.Open) > maxOpen || len(f.History) > maxHistory || len(f.Former) > maxFormer || len(f.Interfaces) > observe.MaxOrigins {
+		return contents{}, fmt.Errorf("it has %d and %d conflicts, %d former holders and %d interfaces",
+			len(f.Open), len(f.History), len(f.Former), len(f.Interfaces))
 	}
-	c := contents{header: f.header}
+	c := contents{header: f.header, State: State{Books: make(map[string][]document.Book)}}
 	parse := func(from []json.RawMessage, open bool) (list []detector.Conflict) {
 		for _, raw := range from {
 			var doc document.Conflict
@@ -79,17 +82,26 @@ func decode(data []byte) (contents, error) {
 			}
 			if err == nil {
 				list = append(list, parsed)
+				if n := min(len(doc.Books), maxBooks); n > 0 {
+					c.Books[doc.ID] = doc.Books[:n]
+				}
 			} else if c.dropped++; c.dropCause == nil {
 				c.dropCause = err
 			}
 		}
 		return list
 	}
-	c.snapshot.Open, c.snapshot.History = parse(f.Open, true), parse(f.History, false)
+	c.Open, c.History = parse(f.Open, true), parse(f.History, false)
+	for _, raw := range f.Former {
+		var b document.Binding
+		if json.Unmarshal(raw, &b) == nil && cleanFormer(&b) {
+			c.Former = append(c.Former, b.Detector())
+		}
+	}
 	for _, raw := range f.Interfaces {
 		var o observe.Origin
 		if json.Unmarshal(raw, &o) == nil && cleanOrigin(&o) {
-			c.interfaces = append(c.interfaces, o)
+			c.Interfaces = append(c.Interfaces, o)
 		}
 	}
 	return c, nil
@@ -117,28 +129,47 @@ func cleanOrigin(o *observe.Origin) bool {
 	return o.Ifindex > 0 && o.Role <= observe.PrimaryByRoute && o.Name != ""
 }
 
+// cleanFormer cleans a holder that is gone, and reports whether it is valid.
+func cleanFormer(b *document.Binding) bool {
+	document.Clean(b, 0, time.Time{})
+	return b.Check() == nil
+}
+
 // encode returns the document without savedAt. It omits what decode would refuse, and the oldest history if the document would
 // be too large.
-func encode(s detector.Snapshot, interfaces []observe.Origin, opts Options) []byte {
+func encode(s State, opts Options) []byte {
 	head, _ := json.Marshal(header{version, opts.Node, opts.BootID, opts.NodeID}) // it cannot fail
 	room := maxBytes - len(head) - 128                                            // savedAt and the lists' names
-	open := encodeNewest(s.Open, maxOpen, true, &room)
-	slices.SortFunc(interfaces, func(a, b observe.Origin) int { return cmp.Compare(a.Ifindex, b.Ifindex) })
-	origins := encodeList(slices.All(interfaces), observe.MaxOrigins, &room, func(o observe.Origin) (any, bool) {
+	open := encodeNewest(s.Open, s.Books, maxOpen, true, &room)
+	slices.SortFunc(s.Interfaces, func(a, b observe.Origin) int { return cmp.Compare(a.Ifindex, b.Ifindex) })
+	origins := encodeList(slices.All(s.Interfaces), observe.MaxOrigins, &room, func(o observe.Origin) (any, bool) {
 		valid := cleanOrigin(&o)
 		return o, valid
 	})
-	history := encodeNewest(s.History, maxHistory, false, &room)
-	return slices.Concat(head[:len(head)-1], []byte(`,"open":[`), bytes.Join(open, []byte(",")),
-		[]byte(`],"history":[`), bytes.Join(history, []byte(",")), []byte(`],"interfaces":[`), bytes.Join(origins, []byte(",")), []byte("]}"))
+	history := encodeNewest(s.History, s.Books, maxHistory, false, &room)
+	former := encodeList(slices.Backward(s.Former), maxFormer, &room, func(b detector.Binding) (any, bool) {
+		doc := document.NewBinding(b)
+		valid := cleanFormer(&doc)
+		return doc, valid
+	})
+	slices.Reverse(former)
+	body := head[:len(head)-1]
+	for _, list := range []struct {
+		name     string
+		elements [][]byte
+	}{{"open", open}, {"history", history}, {"former", former}, {"interfaces", origins}} {
+		body = fmt.Appendf(body, `,%q:[%s]`, list.name, bytes.Join(list.elements, []byte(",")))
+	}
+	return append(body, '}')
 }
 
 // encodeNewest encodes the last conflicts of a list.
-func encodeNewest(list []detector.Conflict, limit int, open bool, room *int) [][]byte {
+func encodeNewest(list []detector.Conflict, books map[string][]document.Book, limit int, open bool, room *int) [][]byte {
 	encoded := encodeList(slices.Backward(list), limit, room, func(c detector.Conflict) (any, bool) {
 		c.Holders = c.Holders[:min(len(c.Holders), document.MaxHolders)]
 		doc := document.NewConflict(c)
 		document.Clean(&doc, 0, time.Time{})
+		doc.Books = books[c.ID]
 		_, err := restored(doc, open)
 		return doc, err == nil
 	})

@@ -21,7 +21,7 @@ import (
 func TestInvalidConflictsAreDropped(t *testing.T) {
 	opts := testOptions(t.TempDir())
 	s := sample(t, opts.NodeID, 2, 0, 3)
-	good := encode(s, nil, opts)
+	good := encode(State{Snapshot: s}, opts)
 	conflict := func(field string, value any) func(c map[string]any) {
 		return func(c map[string]any) { c[field] = value }
 	}
@@ -68,7 +68,7 @@ func TestInvalidConflictsAreDropped(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(opts.Dir, fileName), data, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			want := detector.Snapshot{Open: s.Open, History: []detector.Conflict{s.History[0], s.History[2]}}
+			want := detector.Snapshot{Open: s.Open, History: []detector.Conflict{s.History[0], s.History[2]}, Former: s.Former}
 			for range 2 { // and again, should the agent be killed before it writes
 				if diff := cmp.Diff(want, get(t, opts), sameSnapshot); diff != "" {
 					t.Fatalf("(-want +got):\n%s", diff)
@@ -136,15 +136,15 @@ func TestEncodeIsBounded(t *testing.T) {
 		c.SuspectedAt = testStart.Add(time.Duration(i))
 		s.History = append(s.History, c)
 	}
-	data := encode(s, nil, opts)
+	data := encode(State{Snapshot: s}, opts)
 	if len(data) > maxBytes || len(data) < maxBytes-100_000 {
 		t.Fatalf("%d bytes", len(data))
 	}
 	read, err := decode(addTime(data, time.Now()))
-	if err != nil || read.dropped != 0 || len(read.snapshot.Open) != 1 {
-		t.Fatalf("read %d open, %d left out: %v", len(read.snapshot.Open), read.dropped, err)
+	if err != nil || read.dropped != 0 || len(read.Snapshot.Open) != 1 {
+		t.Fatalf("read %d open, %d left out: %v", len(read.Snapshot.Open), read.dropped, err)
 	}
-	if last := read.snapshot.History[len(read.snapshot.History)-1]; !last.SuspectedAt.Equal(c.SuspectedAt) {
+	if last := read.Snapshot.History[len(read.Snapshot.History)-1]; !last.SuspectedAt.Equal(c.SuspectedAt) {
 		t.Error("the newest is lost")
 	}
 }
@@ -153,7 +153,7 @@ func TestEncodeIsBounded(t *testing.T) {
 func TestUnknownFieldsAreFine(t *testing.T) {
 	opts := testOptions(t.TempDir())
 	want := sample(t, opts.NodeID, 2, 0, 2)
-	data := encode(want, nil, opts)
+	data := encode(State{Snapshot: want}, opts)
 	data = []byte(strings.ReplaceAll(string(data), `"ip":`, `"colour":{"r":[1,2]},"ip":`))
 	if err := os.WriteFile(filepath.Join(opts.Dir, fileName), addTime(data, time.Now()), 0o600); err != nil {
 		t.Fatal(err)
@@ -163,10 +163,42 @@ func TestUnknownFieldsAreFine(t *testing.T) {
 	}
 }
 
+// fullState has one of everything.
+func fullState(t testing.TB, node string) State {
+	s := State{Snapshot: sample(t, node, 1, 1, 1), Interfaces: testOrigins}
+	s.Former = append(s.Former, s.History[0].Holders...)
+	s.Books = map[string][]document.Book{s.History[0].ID: {{
+		Node: "n1", BootID: testBoot, Kind: "host-local", CNINetwork: "pods", Covers: true, Range: "10.0.0.1-10.0.0.254", Unreserved: 4,
+		Reservation: &document.Reservation{Sandbox: "0123456789abc", Pod: &document.Pod{Namespace: "shop", Name: "web-0"}, Since: testStart},
+	}}}
+	return s
+}
+
+// What explains a conflict survives a restart: who had the address before, and what the books said. Holders that no agent observes, and
+// what is too much, do not.
+func TestExplanationIsKept(t *testing.T) {
+	opts := testOptions(t.TempDir())
+	want := fullState(t, opts.NodeID)
+	hostile := want
+	hostile.Former = append(slices.Clone(want.Former), detector.Binding{Key: sampleKey(1)})
+	hostile.Books = map[string][]document.Book{want.History[0].ID: want.Books[want.History[0].ID], "gone-1": {{Kind: "host-local"}}}
+	read, err := decode(addTime(encode(hostile, opts), testStart))
+	if err != nil || read.dropped != 0 {
+		t.Fatalf("%d dropped: %v", read.dropped, err)
+	}
+	if diff := cmp.Diff(want, read.State, sameSnapshot); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	want.Books[want.History[0].ID] = slices.Repeat(want.Books[want.History[0].ID], 100)
+	if read, err = decode(addTime(encode(want, opts), testStart)); err != nil || len(read.Books[want.History[0].ID]) != maxBooks {
+		t.Errorf("%d books: %v", len(read.Books[want.History[0].ID]), err)
+	}
+}
+
 // FuzzDecode: decode never panics, and accepts again what it accepted and encode wrote.
 func FuzzDecode(f *testing.F) {
 	opts := testOptions("")
-	good := encode(sample(f, opts.NodeID, 1, 1, 1), testOrigins, opts)
+	good := encode(fullState(f, opts.NodeID), opts)
 	f.Add(good)
 	f.Add(addTime(good, testStart))
 	f.Add(good[:len(good)/2])
@@ -178,16 +210,16 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again := encode(read.snapshot, read.interfaces, Options{Node: read.Node, BootID: read.BootID, NodeID: read.NodeID})
+		again := encode(read.State, Options{Node: read.Node, BootID: read.BootID, NodeID: read.NodeID})
 		twice, err := decode(again)
 		if err != nil || twice.dropped != 0 {
 			t.Fatalf("%v, %d left out: %v", err, twice.dropped, twice.dropCause)
 		}
-		if diff := cmp.Diff(read.snapshot, twice.snapshot, sameSnapshot); diff != "" {
+		if diff := cmp.Diff(read.State, twice.State, sameSnapshot); diff != "" {
 			t.Fatalf("(-first +second):\n%s", diff)
 		}
 		d := detector.New(detector.Options{})
-		d.Restore(read.snapshot, testStart)
+		d.Restore(read.Snapshot, testStart)
 		d.Tick(testStart.Add(time.Hour))
 	})
 }
@@ -197,7 +229,7 @@ func BenchmarkEncode(b *testing.B) {
 	s := sample(b, opts.NodeID, 0, 0, 1000)
 	b.ReportAllocs()
 	for b.Loop() {
-		data := encode(s, nil, opts)
+		data := encode(State{Snapshot: s}, opts)
 		b.SetBytes(int64(len(data)))
 	}
 }

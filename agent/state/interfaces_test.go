@@ -27,19 +27,19 @@ var sameOrigins = cmpopts.IgnoreUnexported(observe.Origin{})
 // What is known of interfaces survives the agent, not the boot.
 func TestInterfaces(t *testing.T) {
 	opts := testOptions(t.TempDir())
-	s, _, _ := Open(opts)
-	s.Save(detector.Snapshot{}, testOrigins)
+	s, _ := Open(opts)
+	s.Save(State{Interfaces: testOrigins})
 	s.flush()
 	s.writer.unlock()
-	s, _, read := Open(opts)
+	s, read := Open(opts)
 	s.writer.unlock()
-	if diff := cmp.Diff(testOrigins, read, sameOrigins); diff != "" {
+	if diff := cmp.Diff(testOrigins, read.Interfaces, sameOrigins); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	opts.BootID += "2"
-	s, _, read = Open(opts)
+	s, read = Open(opts)
 	s.writer.unlock()
-	if len(read) != 0 {
+	if len(read.Interfaces) != 0 {
 		t.Errorf("after another boot: %+v", read)
 	}
 }
@@ -47,7 +47,7 @@ func TestInterfaces(t *testing.T) {
 // An invalid interface costs no other, and no conflict.
 func TestInvalidInterfaces(t *testing.T) {
 	opts := testOptions(t.TempDir())
-	good := encode(sample(t, opts.NodeID, 1, 0, 0), testOrigins, opts)
+	good := encode(State{Snapshot: sample(t, opts.NodeID, 1, 0, 0), Interfaces: testOrigins}, opts)
 	for from, to := range map[string]string{
 		`"name":"veth3"`: `"name":""`, `"ifindex":3`: `"ifindex":-3`, `"peer":"eth0"`: `"role":9`, `"mac":"02:00:00:00:00:03"`: `"mac":7`,
 	} {
@@ -62,10 +62,10 @@ func TestInvalidInterfaces(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(opts.Dir, fileName), []byte(data), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			s, snapshot, read := Open(opts)
+			s, read := Open(opts)
 			s.writer.unlock()
-			if diff := cmp.Diff(testOrigins[1:], read, sameOrigins); diff != "" || len(snapshot.Open) != 1 {
-				t.Errorf("%d conflicts; (-want +got):\n%s", len(snapshot.Open), diff)
+			if diff := cmp.Diff(testOrigins[1:], read.Interfaces, sameOrigins); diff != "" || len(read.Open) != 1 {
+				t.Errorf("%d conflicts; (-want +got):\n%s", len(read.Open), diff)
 			}
 		})
 	}

@@ -29,14 +29,14 @@ func TestMain(m *testing.M) {
 // writeForever writes different states without a pause until it is killed.
 func writeForever(dir string) {
 	opts := testOptions(dir)
-	s, _, _ := Open(opts)
+	s, _ := Open(opts)
 	all, err := makeSample(opts.NodeID, 2, 1, 40)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	for i := 0; ; i = (i + 1) % len(all.History) {
-		s.Save(detector.Snapshot{Open: all.Open, History: all.History[:i+1]}, nil)
+		s.Save(State{Snapshot: detector.Snapshot{Open: all.Open, History: all.History[:i+1], Former: all.Former}})
 		s.flush()
 		if _, _, err := s.Status(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -72,13 +72,13 @@ func TestKilledWhileWriting(t *testing.T) {
 		if slices.ContainsFunc((&Store{opts: opts}).names(), temporary.MatchString) {
 			leftovers++
 		}
-		s, read, _ := Open(opts)
+		s, read := Open(opts)
 		if lines := log.lines(""); len(lines) != 0 {
 			t.Fatalf("log %q", lines)
 		}
 		want := sample(t, opts.NodeID, 2, 1, 40)
 		want.History = want.History[:min(max(len(read.History), 1), len(want.History))]
-		if diff := cmp.Diff(want, read, sameSnapshot); diff != "" {
+		if diff := cmp.Diff(want, read.Snapshot, sameSnapshot); diff != "" {
 			t.Fatalf("(-want +got):\n%s", diff)
 		}
 		if names := s.names(); !slices.Equal(names, []string{fileName}) {

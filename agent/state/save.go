@@ -10,9 +10,6 @@ import (
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
-
-	"github.com/dupip/dupip/agent/observe"
-	"github.com/dupip/dupip/detector"
 )
 
 const (
@@ -29,11 +26,11 @@ type writer struct {
 	pause time.Duration     // after a failure
 }
 
-// Save replaces the state to write. It never blocks. Do not change the lists afterwards.
-func (s *Store) Save(snapshot detector.Snapshot, interfaces []observe.Origin) {
+// Save replaces the state to write. It never blocks. Do not change lists and map afterwards.
+func (s *Store) Save(state State) {
 	for {
 		select {
-		case s.pending <- saved{snapshot, interfaces}:
+		case s.pending <- state:
 			return
 		case <-s.pending: // an older one
 		}
@@ -69,13 +66,13 @@ func (s *Store) flush() {
 
 // put writes a state, if it differs from what was written last, and returns the pause until the next write. After a failure the
 // state is pending again.
-func (s *Store) put(newest saved, now time.Time) (pause time.Duration) {
+func (s *Store) put(newest State, now time.Time) (pause time.Duration) {
 	if s.off {
 		return 0
 	}
 	w := &s.writer
 	_, _, failed := s.Status()
-	body := encode(newest.snapshot, newest.interfaces, s.opts)
+	body := encode(newest, s.opts)
 	sum := sha256.Sum256(body)
 	if sum == w.sum && failed == nil {
 		return 0

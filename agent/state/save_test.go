@@ -21,7 +21,7 @@ import (
 // start opens a store and runs it until the test, or stop, ends it.
 func start(t *testing.T, opts Options) (s *Store, stop func()) {
 	t.Helper()
-	s, _, _ = Open(opts)
+	s, _ = Open(opts)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -64,7 +64,7 @@ func readBack(t *testing.T, opts Options) detector.Snapshot {
 	if err != nil || read.dropped != 0 {
 		t.Fatalf("%d left out: %v", read.dropped, err)
 	}
-	return read.snapshot
+	return read.Snapshot
 }
 
 // The newest state is written at once, then at most once a second, and only if it changed.
@@ -82,14 +82,14 @@ func TestWritesAreSpread(t *testing.T) {
 			}
 		}
 		begin := time.Now()
-		s.Save(all, nil)
+		s.Save(State{Snapshot: all})
 		look()
 		if writes != 1 {
 			t.Fatal("the first state is not written at once")
 		}
 		// A snapshot every 10 ms for 5 s.
 		for i := range 500 {
-			s.Save(detector.Snapshot{History: all.History[:i%49+1]}, nil)
+			s.Save(State{Snapshot: detector.Snapshot{History: all.History[:i%49+1]}})
 			time.Sleep(10 * time.Millisecond)
 			look()
 		}
@@ -108,7 +108,7 @@ func TestWritesAreSpread(t *testing.T) {
 		}
 		before := writes
 		for range 20 {
-			s.Save(detector.Snapshot{History: all.History[:499%49+1]}, nil)
+			s.Save(State{Snapshot: detector.Snapshot{History: all.History[:499%49+1]}})
 			time.Sleep(time.Second)
 			look()
 		}
@@ -124,9 +124,9 @@ func TestLastWrite(t *testing.T) {
 	opts := testOptions(t.TempDir())
 	all := sample(t, opts.NodeID, 0, 0, 5)
 	s, stop := start(t, opts)
-	s.Save(detector.Snapshot{History: all.History[:1]}, nil)
+	s.Save(State{Snapshot: detector.Snapshot{History: all.History[:1]}})
 	waitFor(t, "the first write", func() bool { return wrote(t, opts) != (fileVersion{}) })
-	s.Save(all, nil)
+	s.Save(State{Snapshot: all})
 	stop()
 	if diff := cmp.Diff(all, readBack(t, opts), sameSnapshot); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -165,7 +165,7 @@ func TestFailureAndRecovery(t *testing.T) {
 			t.Error("no error in the status")
 		}
 		for i := range 600 {
-			s.Save(detector.Snapshot{Open: all.Open, History: all.History[:i%3]}, nil)
+			s.Save(State{Snapshot: detector.Snapshot{Open: all.Open, History: all.History[:i%3]}})
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
@@ -200,7 +200,7 @@ func TestFailureAndRecovery(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
-		s.Save(all, nil)
+		s.Save(State{Snapshot: all})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if got := log.lines(""); len(got) != 3 {
@@ -234,13 +234,13 @@ func TestFullDisk(t *testing.T) {
 	all := sample(t, opts.NodeID, 0, 0, 300)
 	first := detector.Snapshot{History: all.History[:10]}
 	s, _ := start(t, opts)
-	s.Save(first, nil)
+	s.Save(State{Snapshot: first})
 	waitFor(t, "the first write", func() bool { return wrote(t, opts) != (fileVersion{}) })
 	ballast := filepath.Join(opts.Dir, "..", "ballast")
 	if err := fill(ballast); err != nil {
 		t.Fatal(err)
 	}
-	s.Save(all, nil)
+	s.Save(State{Snapshot: all})
 	waitFor(t, "an error", func() bool { _, _, err := s.Status(); return err != nil })
 	if _, _, err := s.Status(); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("the error is %v", err)
@@ -299,8 +299,8 @@ func TestReadOnly(t *testing.T) {
 		remount(t, dir, unix.MS_RDONLY)
 		var log logged
 		opts.Log = log.log()
-		s, read, _ := Open(opts)
-		if diff := cmp.Diff(want, read, sameSnapshot); diff != "" {
+		s, read := Open(opts)
+		if diff := cmp.Diff(want, read.Snapshot, sameSnapshot); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		if got := log.lines("the state is invalid"); (len(got) == 0) != good {
@@ -309,7 +309,7 @@ func TestReadOnly(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
-		s.Save(sample(t, opts.NodeID, 2, 0, 0), nil)
+		s.Save(State{Snapshot: sample(t, opts.NodeID, 2, 0, 0)})
 		waitFor(t, "an error", func() bool { _, _, err := s.Status(); return err != nil })
 		if _, _, err := s.Status(); !errors.Is(err, unix.EROFS) {
 			t.Errorf("the error is %v", err)
@@ -341,19 +341,19 @@ func TestLockedFolder(t *testing.T) {
 	opts := testOptions(t.TempDir())
 	mine := sample(t, opts.NodeID, 1, 0, 1)
 	s, stop := start(t, opts)
-	s.Save(mine, nil)
+	s.Save(State{Snapshot: mine})
 	waitFor(t, "the first write", func() bool { return wrote(t, opts) != (fileVersion{}) })
 	before := wrote(t, opts)
 
 	var log logged
 	second := opts
 	second.Log = log.log()
-	other, read, _ := Open(second)
+	other, read := Open(second)
 	if len(read.Open)+len(read.History) != 0 {
 		t.Errorf("read %+v", read)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	other.Save(sample(t, opts.NodeID, 0, 0, 7), nil)
+	other.Save(State{Snapshot: sample(t, opts.NodeID, 0, 0, 7)})
 	cancel()
 	if err := other.Run(ctx); err != nil {
 		t.Error(err)
@@ -378,20 +378,20 @@ func TestForeignFolder(t *testing.T) {
 	opts := testOptions(t.TempDir())
 	mine := sample(t, opts.NodeID, 1, 0, 1)
 	s, stop := start(t, opts)
-	s.Save(mine, nil)
+	s.Save(State{Snapshot: mine})
 	waitFor(t, "the first write", func() bool { return wrote(t, opts) != (fileVersion{}) })
 	stop()
 	if err := os.Chmod(opts.Dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	before := wrote(t, opts)
-	other, read, _ := Open(opts)
+	other, read := Open(opts)
 	if len(read.Open)+len(read.History) != 0 {
 		t.Errorf("read %+v", read)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	other.Save(sample(t, opts.NodeID, 0, 0, 7), nil)
+	other.Save(State{Snapshot: sample(t, opts.NodeID, 0, 0, 7)})
 	if err := other.Run(ctx); err != nil {
 		t.Error(err)
 	}
@@ -411,7 +411,7 @@ func TestForeignFolder(t *testing.T) {
 	if err := os.Chown(opts.Dir, 65534, 65534); err != nil {
 		t.Fatal(err)
 	}
-	if _, read, _ := Open(opts); len(read.Open)+len(read.History) != 0 {
+	if _, read := Open(opts); len(read.Open)+len(read.History) != 0 {
 		t.Errorf("read %+v", read)
 	}
 }
@@ -421,17 +421,17 @@ func TestFolderIsRemoved(t *testing.T) {
 	opts := testOptions(filepath.Join(t.TempDir(), "dupip"))
 	all := sample(t, opts.NodeID, 0, 0, 3)
 	s, _ := start(t, opts)
-	s.Save(detector.Snapshot{History: all.History[:1]}, nil)
+	s.Save(State{Snapshot: detector.Snapshot{History: all.History[:1]}})
 	waitFor(t, "the first write", func() bool { return wrote(t, opts) != (fileVersion{}) })
 	if err := os.RemoveAll(opts.Dir); err != nil {
 		t.Fatal(err)
 	}
-	s.Save(all, nil)
+	s.Save(State{Snapshot: all})
 	waitFor(t, "another write", func() bool { return wrote(t, opts) != (fileVersion{}) })
 	if diff := cmp.Diff(all, readBack(t, opts), sameSnapshot); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if other, _, _ := Open(opts); !other.off {
+	if other, _ := Open(opts); !other.off {
 		t.Error("the new directory is not locked")
 	}
 }
@@ -454,13 +454,13 @@ func TestSweep(t *testing.T) {
 
 // Save never waits for a write.
 func TestSaveDoesNotBlock(t *testing.T) {
-	s, _, _ := Open(testOptions(t.TempDir())) // without Run
+	s, _ := Open(testOptions(t.TempDir())) // without Run
 	t.Cleanup(s.writer.unlock)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for range 1000 {
-			s.Save(detector.Snapshot{}, nil)
+			s.Save(State{Snapshot: detector.Snapshot{}})
 		}
 	}()
 	select {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 	"github.com/dupip/dupip/internal/ownfile"
 )
 
@@ -55,7 +56,7 @@ type Store struct {
 	opts    Options
 	path    string
 	log     *slog.Logger
-	pending chan saved // the newest, not written yet
+	pending chan State // the newest, not written yet
 	off     bool       // another process uses the directory; nothing is ever written
 
 	mu     sync.Mutex
@@ -64,9 +65,13 @@ type Store struct {
 	writer writer // of Run only
 }
 
-type saved struct {
-	snapshot   detector.Snapshot
-	interfaces []observe.Origin
+// State is what is kept.
+type State struct {
+	detector.Snapshot
+	// Interfaces are those of the present boot.
+	Interfaces []observe.Origin
+	// Books are what the node's books said of conflicts, by the id of the conflict, and clean.
+	Books map[string][]document.Book
 }
 
 type status struct {
@@ -95,25 +100,24 @@ func CheckOwner(info *unix.Stat_t) error {
 // may have been renamed, or an older agent had its epoch in the id. After a reboot confirmed conflicts
 // become history, resolved now, and suspicions are dropped: no pod survives, and the kernel reuses
 // netns cookies. Holders of other nodes do not change. Interfaces of an earlier boot are forgotten.
-func Open(opts Options) (*Store, detector.Snapshot, []observe.Origin) {
+func Open(opts Options) (*Store, State) {
 	s := &Store{
-		opts: opts, path: filepath.Join(opts.Dir, fileName), pending: make(chan saved, 1),
+		opts: opts, path: filepath.Join(opts.Dir, fileName), pending: make(chan State, 1),
 		log: cmp.Or(opts.Log, slog.New(slog.DiscardHandler)),
 	}
 	if err := s.writer.lock(opts.Dir); err != nil {
 		if s.off = errors.Is(err, errLocked); s.off {
 			s.status.err = err
 			s.log.Warn("the state is not kept: a restart will lose conflicts and history", "directory", opts.Dir, "error", err)
-			return s, detector.Snapshot{}, nil
+			return s, State{}
 		}
 		s.failed(err)
 		if errors.Is(err, errForeign) {
-			return s, detector.Snapshot{}, nil
+			return s, State{}
 		}
 	}
 	s.removeTemporary()
-	snapshot, interfaces := s.load(time.Now())
-	return s, snapshot, interfaces
+	return s, s.load(time.Now())
 }
 
 // Status returns when this agent last wrote the state (zero for never), its size in bytes, and the error
@@ -125,11 +129,11 @@ func (s *Store) Status() (written time.Time, bytes int, err error) {
 }
 
 // load reads the document, and keeps an invalid one under another name.
-func (s *Store) load(now time.Time) (detector.Snapshot, []observe.Origin) {
+func (s *Store) load(now time.Time) State {
 	var read contents
 	data, err := ownfile.Read(s.path, maxBytes)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
-		return detector.Snapshot{}, nil
+		return State{}
 	}
 	if err == nil {
 		read, err = decode(data)
@@ -139,32 +143,36 @@ func (s *Store) load(now time.Time) (detector.Snapshot, []observe.Origin) {
 	}
 	if err != nil {
 		s.keepCorrupt("conflicts and history of the previous agent are lost", err, now, os.Rename)
-		return detector.Snapshot{}, nil
+		return State{}
 	}
 	if read.dropped > 0 {
 		// The document stays until the next write.
 		lost := fmt.Sprintf("%d of %d conflicts of the previous agent are lost",
-			read.dropped, read.dropped+len(read.snapshot.Open)+len(read.snapshot.History))
+			read.dropped, read.dropped+len(read.Open)+len(read.History))
 		s.keepCorrupt(lost, read.dropCause, now, os.Link)
 	}
 	if read.BootID == s.opts.BootID {
-		renameNode(read.snapshot, read.NodeID, s.opts.NodeID)
+		renameNode(read.Snapshot, read.NodeID, s.opts.NodeID)
 	} else {
-		afterReboot(&read.snapshot, now)
-		read.interfaces = nil
+		afterReboot(&read.Snapshot, now)
+		read.Interfaces = nil
 	}
-	return read.snapshot, read.interfaces
+	return read.State
 }
 
 // renameNode replaces the previous agent's node in the identity of its own holders.
 func renameNode(snapshot detector.Snapshot, from, to string) {
-	for _, c := range slices.Concat(snapshot.Open, snapshot.History) {
-		for i := range c.Holders {
-			if id := &c.Holders[i].Holder.ID; id.Node == from {
+	rename := func(list []detector.Binding) {
+		for i := range list {
+			if id := &list[i].Holder.ID; id.Node == from {
 				id.Node = to
 			}
 		}
 	}
+	for _, c := range slices.Concat(snapshot.Open, snapshot.History) {
+		rename(c.Holders)
+	}
+	rename(snapshot.Former)
 }
 
 // afterReboot moves the confirmed conflicts of an earlier boot to the history.

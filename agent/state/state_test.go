@@ -34,6 +34,7 @@ func testOptions(dir string) Options {
 var sameSnapshot = cmp.Options{
 	cmpopts.EquateEmpty(),
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	sameOrigins,
 }
 
 // logged is a log that can be read while it is written.
@@ -137,8 +138,8 @@ func makeSample(node string, confirmed, suspected, resolved int) (detector.Snaps
 // put writes one snapshot, as an agent that runs and stops.
 func put(t testing.TB, opts Options, snapshot detector.Snapshot) {
 	t.Helper()
-	s, _, _ := Open(opts)
-	s.Save(snapshot, nil)
+	s, _ := Open(opts)
+	s.Save(State{Snapshot: snapshot})
 	s.flush()
 	s.writer.unlock()
 	if _, _, err := s.Status(); err != nil {
@@ -149,9 +150,9 @@ func put(t testing.TB, opts Options, snapshot detector.Snapshot) {
 // get reads it, as the next agent does.
 func get(t testing.TB, opts Options) detector.Snapshot {
 	t.Helper()
-	s, snapshot, _ := Open(opts)
+	s, read := Open(opts)
 	s.writer.unlock()
-	return snapshot
+	return read.Snapshot
 }
 
 func TestRoundTrip(t *testing.T) {
@@ -261,7 +262,7 @@ func corruptFiles(t *testing.T, dir string) []string {
 // Whatever the file is, the agent starts, logs one line, and keeps the file under another name.
 func TestInvalidFileIsRenamed(t *testing.T) {
 	opts := testOptions("")
-	good := encode(sample(t, opts.NodeID, 2, 0, 2), testOrigins, opts)
+	good := encode(State{Snapshot: sample(t, opts.NodeID, 2, 0, 2), Interfaces: testOrigins}, opts)
 	text := func(s string) func(string) error {
 		return func(path string) error { return os.WriteFile(path, []byte(s), 0o600) }
 	}

@@ -174,6 +174,7 @@ func joined(records []record) document.Conflict {
 		c.ResolvedAt = time.Time{}
 	}
 	c.Routes = routes(present, c.Holders)
+	c.Books = books(records)
 	made := detector.Conflict{Key: c.Key(), Scope: c.Scope} // not c.Detector(), which refuses many holders
 	for _, b := range c.Holders {
 		made.Holders = append(made.Holders, b.Detector())
@@ -205,6 +206,20 @@ func routes(records []record, holders []document.Binding) (list []document.Route
 			}
 		}
 		list = append(list, route)
+	}
+	return list
+}
+
+// books returns what the books of all nodes said.
+func books(records []record) (list []document.Book) {
+	for _, r := range records {
+		for _, b := range r.Books {
+			if len(list) < MaxRoutes && !slices.ContainsFunc(list, func(o document.Book) bool {
+				return o.NodeID() == b.NodeID() && o.Kind == b.Kind && o.CNINetwork == b.CNINetwork
+			}) {
+				list = append(list, b)
+			}
+		}
 	}
 	return list
 }

@@ -58,12 +58,15 @@ func merged(stories []nodeStory, rules Rules) document.Story {
 			})
 		}
 		s.Notes = append(s.Notes, one.Notes...)
+		s.Former = append(s.Former, one.Former...)
 	}
 	s.Nodes, s.Bindings = NameList(ids), all.list()
 	if list, _ := Conflicts(conflicts, rules); len(list) > 0 {
 		s.Conflict = &list[0]
 		all.add("", s.Conflict.Holders) // for their names
 	}
+	slices.SortStableFunc(s.Former, func(a, b document.Binding) int { return b.LastSeen.Compare(a.LastSeen) })
+	s.Former = s.Former[:min(len(s.Former), document.MaxFormer)]
 	slices.SortStableFunc(s.Notes, func(a, b document.Note) int { return a.At.Compare(b.At) })
 	all.name(s.Notes)
 	setVerdicts(&s, stories, rules)

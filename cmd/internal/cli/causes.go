@@ -13,7 +13,8 @@ import (
 // wipedStore is how many reservations must be missing at once for the store to be called wiped.
 const wipedStore = 3
 
-// Causes says why the open conflicts of an address came about, as far as the nodes have read it in their books.
+// Causes says why the conflicts of an address came about, as far as the nodes have read it in their books: of a resolved one, when it
+// was confirmed.
 func Causes(e document.Explanation) (causes []string) {
 	add := func(format string, args ...any) {
 		if text := fmt.Sprintf(format, args...); !slices.Contains(causes, text) {
@@ -21,15 +22,20 @@ func Causes(e document.Explanation) (causes []string) {
 		}
 	}
 	for _, story := range e.Stories {
-		if story.Conflict == nil || !story.Conflict.ResolvedAt.IsZero() {
+		c := story.Conflict
+		if c == nil {
 			continue
 		}
-		causesBetweenNodes(*story.Conflict, e.Books, add)
-		for n, b := range story.Bindings {
-			name := Labels(document.Conflict{Holders: story.Bindings})[n]
+		holders, books := story.Bindings, e.Books
+		if c.State == detector.Resolved {
+			holders, books = c.Holders, c.Books
+		}
+		causesBetweenNodes(*c, books, add)
+		for n, b := range holders {
+			name := Labels(document.Conflict{Holders: holders})[n]
 			switch b.Given {
 			case detector.GivenYes:
-				causesOf(b, name, e.Books, add)
+				causesOf(b, name, books, c.State == detector.Resolved, add)
 			case detector.GivenNo:
 				add("%s probably took the address by hand: CNI's result of its sandbox does not have it.", name)
 			}
@@ -68,8 +74,8 @@ func causesBetweenNodes(c document.Conflict, books []document.Book, add func(str
 	}
 }
 
-// causesOf says what the books of its node have against a holder that was given the address.
-func causesOf(b document.Binding, name string, books []document.Book, add func(string, ...any)) {
+// causesOf says what the books of its node have against a holder that was given the address. over: that is past.
+func causesOf(b document.Binding, name string, books []document.Book, over bool, add func(string, ...any)) {
 	if b.Pod == nil || b.Pod.Sandbox == "" || slices.ContainsFunc(books, func(book document.Book) bool {
 		return book.NodeID() == b.NodeID() && (book.Error != "" || book.Reservation != nil && book.Reservation.Sandbox == b.Pod.Sandbox)
 	}) {
@@ -84,6 +90,8 @@ func causesOf(b document.Binding, name string, books []document.Book, add func(s
 			add("the store of %s on node %s was probably wiped: %d addresses of its pods have no reservation.", by, book.Node, book.Unreserved)
 		}
 		switch r := book.Reservation; {
+		case r == nil && over:
+			add("%s lost its reservation: %s had none for the address.", name, by)
 		case r == nil:
 			add("%s lost its reservation: %s has none for the address, and may give it out again; \"dupip audit\" has the command that repairs it.", name, by)
 		case r.Sandbox != "":

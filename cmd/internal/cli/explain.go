@@ -131,6 +131,10 @@ func (p *Printer) story(story document.Story) {
 	if len(story.Bindings) == 0 {
 		p.println("  none now")
 	}
+	if len(story.Former) > 0 {
+		p.println("\nWho had it before, the last one first:")
+		p.Former(story)
+	}
 	if len(story.Notes) == 0 {
 		return
 	}
@@ -138,6 +142,20 @@ func (p *Printer) story(story document.Story) {
 	layout := clock(story.Notes[0].At)
 	for n, text := range Notes(story) {
 		p.wrapped(3+len(layout), fmt.Sprintf("  %s  %s", story.Notes[n].At.Local().Format(layout), text))
+	}
+}
+
+// Former prints who had the address before.
+func (p *Printer) Former(story document.Story) {
+	nodes, several := NodesOf(slices.Concat(story.Former, story.Bindings))
+	for n, b := range story.Former {
+		name := DescribeHolder(b)
+		if several || !slices.Contains(story.Nodes, b.Node) {
+			name += " on node " + nodes[n]
+		}
+		layout := clock(b.FirstSeen)
+		p.wrapped(4, fmt.Sprintf("  %s, interface %s: %s to %s (%s ago)", name, cmp.Or(b.Interface, "unknown"), b.FirstSeen.Local().Format(layout),
+			b.LastSeen.Local().Format(layout), Age(b.LastSeen)))
 	}
 }
 

@@ -77,9 +77,9 @@ type explainData struct {
 // story is a story with the sentences about it.
 type story struct {
 	document.Story
-	Nodes           []string // of the bindings
-	Verdict, Advice []cli.Line
-	Happened        []event
+	Nodes                    []string // of the bindings
+	Verdict, Advice, Earlier []cli.Line
+	Happened                 []event
 }
 
 // event is a note as people read it.
@@ -104,6 +104,7 @@ func (h *handler) explain(ctx context.Context, r request) (any, string, error) {
 	}
 	for _, s := range e.Stories {
 		one := story{Story: s, Verdict: cli.Lines(h.program, s, (*cli.Printer).Verdict), Advice: advice(h.program, s.Conflict, (*cli.Printer).StoryAdvice)}
+		one.Earlier = cli.Lines(h.program, s, (*cli.Printer).Former)
 		one.Nodes, _ = cli.NodesOf(s.Bindings)
 		for n, text := range cli.Notes(s) {
 			one.Happened = append(one.Happened, event{s.Notes[n], text})
