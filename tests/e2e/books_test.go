@@ -1,8 +1,12 @@
 package e2e
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -80,7 +84,8 @@ func TestTakenByHand(t *testing.T) {
 	b.says("conflicts", "No conflict")
 }
 
-// The store is wiped while a pod runs: the address is not reserved any more, and then it is given out again.
+// The store is wiped while a pod runs: the address is not reserved any more, and then it is given out again. Why that was so is known
+// when it is over, too, and to the next agent.
 func TestWipedStore(t *testing.T) {
 	t.Parallel()
 	b := newBooked(t, "10.97.0.0/24")
@@ -93,6 +98,26 @@ func TestWipedStore(t *testing.T) {
 		t.Fatalf("IPAM gave out %v instead of %v", newcomer.IPs[0], older.IPs[0])
 	}
 	b.says(explain, "reserved for shop/newcomer since", "Because: shop/older lost its reservation:", "has reserved the address for shop/newcomer.")
+	b.Eventually("it is kept why", func() error {
+		out, err := b.agent.CLI(b.Context(), "conflicts", "-o", "json")
+		if err == nil && !strings.Contains(out, `"books"`) {
+			err = errors.New(out)
+		}
+		return err
+	})
+	b.Do(b.StopPod(t.Context(), older))
+	past := []string{"resolved", "was open for", "Who had it before", "shop/older, interface veth", "Because: shop/older lost its reservation:", "has reserved the address for shop/newcomer."}
+	b.says(explain, past...)
+	b.Eventually("it is saved", func() error {
+		data, err := os.ReadFile(filepath.Join(b.agent.StateDir(), "state.json"))
+		if err == nil && !bytes.Contains(data, []byte(`"history":[{`)) {
+			err = errors.New(string(data))
+		}
+		return err
+	})
+	b.Do(b.agent.Kill())
+	b.agent = b.Successor(b.agent)
+	b.says(explain, past...)
 }
 
 // addAddress adds an address to the pod's eth0, as a process in it could.
