@@ -47,6 +47,21 @@ func (r Rules) domain(network string, ip netip.Addr, node string) domain {
 	return domain{detector.Key{Network: network, IP: ip}, node}
 }
 
+// Join adds answers to others: the latest of each node stays. So it does not matter in which order, how often or in which groups they come.
+func Join(answers []document.Answer, more ...document.Answer) []document.Answer {
+	joined := slices.Clone(answers)
+	for _, a := range more {
+		id := a.NodeID()
+		switch i := slices.IndexFunc(joined, func(o document.Answer) bool { return o.NodeID() == id }); {
+		case i < 0:
+			joined = append(joined, a)
+		case a.At.After(joined[i].At):
+			joined[i] = a
+		}
+	}
+	return joined
+}
+
 // Bindings returns the bindings that agents reported of their own holders, ordered by network, address and FirstSeen, and how many were
 // left out.
 func Bindings(answers []document.Answer) (list []document.Binding, omitted int) {

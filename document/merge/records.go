@@ -155,8 +155,8 @@ func joined(records []record) document.Conflict {
 		}
 	}
 	for _, r := range records {
-		if at := schedule.Earlier(c.SuspectedAt, r.SuspectedAt); at != c.SuspectedAt {
-			c.SuspectedAt, c.ID = at, r.ID
+		if cmp.Or(r.SuspectedAt.Compare(c.SuspectedAt), strings.Compare(r.ID, c.ID)) < 0 {
+			c.SuspectedAt, c.ID = r.SuspectedAt, r.ID
 		}
 		c.SecondSeen = schedule.Earlier(c.SecondSeen, r.SecondSeen)
 		c.ConfirmedAt = schedule.Earlier(c.ConfirmedAt, r.ConfirmedAt)

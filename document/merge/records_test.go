@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -148,7 +149,8 @@ func TestEndedOnOneSide(t *testing.T) {
 }
 
 // history is what some nodes remember of one address: pods come and go, each node's record begins when it has one of two live
-// holders, and it ends when it has none or they are fewer than two. A node may be late, and may not know of a death.
+// holders, and it ends when it has none or they are fewer than two. A node may be late, and may not know of a death. One is cut off for a
+// while: it and the others do not know each other's holders then.
 func history(random *rand.Rand) []document.Answer {
 	const nodes, ends = 4, 40
 	type life struct {
@@ -162,6 +164,8 @@ func history(random *rand.Rand) []document.Answer {
 		b.Interface = fmt.Sprint("veth", n)
 		pods = append(pods, life{b, from, from + 1 + random.IntN(ends)})
 	}
+	lost, leaves := fmt.Sprint("n", random.IntN(nodes)), random.IntN(ends)
+	returns := leaves + random.IntN(ends-leaves+1)
 	var answers []document.Answer
 	for n := range nodes {
 		name := fmt.Sprint("n", n)
@@ -172,7 +176,8 @@ func history(random *rand.Rand) []document.Answer {
 			var live []document.Binding
 			local := false
 			for _, p := range pods {
-				if p.from+late <= now && now < p.to+late {
+				cut := (name == lost) != (p.Node == lost) && leaves <= now && now < returns
+				if p.from+late <= now && now < p.to+late && !cut {
 					p.Unreachable, p.Gone = random.IntN(20) == 0, random.IntN(20) == 0
 					live = append(live, p.Binding)
 					local = local || p.Node == name
@@ -193,7 +198,7 @@ func history(random *rand.Rand) []document.Answer {
 			}
 		}
 		answer := from(name, records...)
-		answer.Self = n == 0
+		answer.Self, answer.At = n == 0, at(ends)
 		if random.IntN(5) > 0 {
 			answers = append(answers, answer)
 		}
@@ -201,80 +206,132 @@ func history(random *rand.Rand) []document.Answer {
 	return answers
 }
 
-// Laws of the merged view, over generated histories: the live holders are those that the open records have as live; no command is
-// for a holder that is not live; no live holder is in two open conflicts; the order of the answers does not matter, for the stories
-// neither. What a holder's own node says goes before what others say. A route leads to the holder that its node meant.
+// Laws of the merged view, over generated histories of which any nodes are missing: the live holders are those that the open records
+// have as live; no command is for a holder that is not live; no live holder is in two open conflicts. It does not matter in which order,
+// how often and in which groups answers come, for the stories neither, nor which node asks. What a holder's own node says goes before what
+// others say. A route leads to the holder that its node meant.
 func TestLawsOfMerging(t *testing.T) {
 	for seed := range uint64(400) {
-		answers := history(rand.New(rand.NewPCG(34, seed)))
-		said, denied := make(map[detector.HolderID]bool), make(map[detector.HolderID]bool) // of live holders
-		for _, own := range []bool{false, true} {
-			for _, a := range answers {
-				for _, c := range a.Conflicts {
-					for _, b := range c.Holders {
-						id := b.ID()
-						if c.State == detector.Resolved || (id.Node == a.NodeID()) != own {
-							continue
-						}
-						if said[id] = true; own || b.Gone {
-							denied[id] = b.Gone
-						}
+		random := rand.New(rand.NewPCG(34, seed))
+		all := history(random)
+		for missing := range 1 << len(all) {
+			var answers []document.Answer
+			for n, a := range all {
+				if missing>>n&1 == 0 {
+					answers = append(answers, a)
+				}
+			}
+			conflicts, stories := views(answers)
+			checkHolders(t, answers, conflicts)
+			same := func(what string, answers []document.Answer) {
+				if got, gotStories := views(answers); !reflect.DeepEqual(conflicts, got) || !reflect.DeepEqual(stories, gotStories) {
+					t.Errorf("%s matters (-first +now):\n%s%s", what, cmp.Diff(conflicts, got, compareAll), cmp.Diff(stories, gotStories, compareAll))
+				}
+			}
+			if missing == 0 {
+				permuted(slices.Clone(answers), func(answers []document.Answer) { same("the order of the answers", answers) })
+			}
+			cut := random.IntN(len(answers) + 1)
+			first, rest := answers[:cut], answers[cut:]
+			same("how often they come", Join(answers, answers...))
+			same("how they are grouped", Join(Join(nil, rest...), first...))
+			same("what they said before", Join(earlier(answers), Join(answers, earlier(rest)...)...))
+			for n := range answers {
+				asking := slices.Clone(answers)
+				for i := range asking {
+					asking[i].Self = i == n
+				}
+				if got, _ := Conflicts(asking, rules); !slices.Equal(identities(got), identities(conflicts)) {
+					t.Errorf("who asks matters: %s has\n%v, want\n%v", asking[n].Node, identities(got), identities(conflicts))
+				}
+			}
+			if t.Failed() {
+				t.Fatalf("seed %d, missing %b: %v", seed, missing, answers)
+			}
+		}
+	}
+}
+
+// views are the conflicts and stories that answers make.
+func views(answers []document.Answer) ([]document.Conflict, []document.Story) {
+	conflicts, _ := Conflicts(answers, rules)
+	return conflicts, Stories(storiesOf(answers), rules)
+}
+
+// earlier are older answers of the same nodes, which did not know the last conflict yet.
+func earlier(answers []document.Answer) (list []document.Answer) {
+	for _, a := range answers {
+		a.At = a.At.Add(-time.Second)
+		a.Conflicts = a.Conflicts[:max(len(a.Conflicts)-1, 0)]
+		list = append(list, a)
+	}
+	return list
+}
+
+// identities are what must be the same whoever asks.
+func identities(conflicts []document.Conflict) (list []string) {
+	for _, c := range conflicts {
+		line := fmt.Sprint(c.ID, " ", c.State, " ", c.SuspectedAt)
+		for _, b := range c.Holders {
+			line += fmt.Sprint(" ", b.ID())
+		}
+		list = append(list, line)
+	}
+	return list
+}
+
+// checkHolders checks who is live in merged conflicts, and what is to be done with whom.
+func checkHolders(t *testing.T, answers []document.Answer, conflicts []document.Conflict) {
+	said, denied := make(map[detector.HolderID]bool), make(map[detector.HolderID]bool) // of live holders
+	for _, own := range []bool{false, true} {
+		for _, a := range answers {
+			for _, c := range a.Conflicts {
+				for _, b := range c.Holders {
+					id := b.ID()
+					if c.State == detector.Resolved || (id.Node == a.NodeID()) != own {
+						continue
+					}
+					if said[id] = true; own || b.Gone {
+						denied[id] = b.Gone
 					}
 				}
 			}
 		}
-		want := make(map[detector.HolderID]bool)
-		for id := range said {
-			if !denied[id] {
-				want[id] = true
-			}
+	}
+	want, live := make(map[detector.HolderID]bool), make(map[detector.HolderID]bool)
+	for id := range said {
+		if !denied[id] {
+			want[id] = true
 		}
-		var first []document.Conflict
-		var firstStories []document.Story
-		permuted(slices.Clone(answers), func(answers []document.Answer) {
-			got, _ := Conflicts(answers, rules)
-			stories := Stories(storiesOf(answers), rules)
-			if first == nil {
-				first, firstStories = got, stories
-			}
-			if !reflect.DeepEqual(first, got) || !reflect.DeepEqual(firstStories, stories) {
-				t.Fatalf("seed %d: the order of the answers matters (-first +now):\n%s%s",
-					seed, cmp.Diff(first, got, compareAll), cmp.Diff(firstStories, stories, compareAll))
-			}
-		})
-		live := make(map[detector.HolderID]bool)
-		for _, c := range first {
-			for _, b := range c.Holders {
-				if c.State == detector.Resolved || b.Gone {
-					continue
-				}
-				if live[b.ID()] {
-					t.Errorf("seed %d: %v is in two open conflicts", seed, b.ID())
-				}
-				live[b.ID()] = true
-			}
-			for n, r := range c.Routes {
-				if r.Holder == nil || c.Holders[*r.Holder].Interface != r.Device || slices.ContainsFunc(c.Routes[:n], func(o document.Route) bool { return o.Node == r.Node }) {
-					t.Errorf("seed %d: routes %+v to %v", seed, c.Routes, c.Holders)
-				}
-			}
-			if c.State != detector.Confirmed {
+	}
+	for _, c := range conflicts {
+		for _, b := range c.Holders {
+			if c.State == detector.Resolved || b.Gone {
 				continue
 			}
-			if a := advice.Of(c, nil, nil); a != nil {
-				for _, r := range a.Remove {
-					if id := c.Holders[r.Holder].ID(); r.Command != "" && !want[id] {
-						t.Errorf("seed %d: %q is for %v, which is not live", seed, r.Command, id)
-					}
+			if live[b.ID()] {
+				t.Errorf("%v is in two open conflicts", b.ID())
+			}
+			live[b.ID()] = true
+		}
+		for n, r := range c.Routes {
+			if r.Holder == nil || c.Holders[*r.Holder].Interface != r.Device || slices.ContainsFunc(c.Routes[:n], func(o document.Route) bool { return o.Node == r.Node }) {
+				t.Errorf("routes %+v to %v", c.Routes, c.Holders)
+			}
+		}
+		if c.State != detector.Confirmed {
+			continue
+		}
+		if a := advice.Of(c, nil, nil); a != nil {
+			for _, r := range a.Remove {
+				if id := c.Holders[r.Holder].ID(); r.Command != "" && !want[id] {
+					t.Errorf("%q is for %v, which is not live", r.Command, id)
 				}
 			}
 		}
-		if diff := cmp.Diff(want, live); diff != "" {
-			t.Errorf("seed %d: live holders (-want +got):\n%s", seed, diff)
-		}
-		if t.Failed() {
-			t.Fatal(answers)
-		}
+	}
+	if diff := cmp.Diff(want, live); diff != "" {
+		t.Errorf("live holders (-want +got):\n%s", diff)
 	}
 }
 
