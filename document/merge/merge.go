@@ -47,19 +47,20 @@ func (r Rules) domain(network string, ip netip.Addr, node string) domain {
 	return domain{detector.Key{Network: network, IP: ip}, node}
 }
 
-// Join adds answers to others: the latest of each node stays. So it does not matter in which order, how often or in which groups they come.
-func Join(answers []document.Answer, more ...document.Answer) []document.Answer {
-	joined := slices.Clone(answers)
-	for _, a := range more {
-		id := a.NodeID()
-		switch i := slices.IndexFunc(joined, func(o document.Answer) bool { return o.NodeID() == id }); {
-		case i < 0:
-			joined = append(joined, a)
-		case a.At.After(joined[i].At):
-			joined[i] = a
+// Join leaves the latest answer of each node, of the one that asks its own. So it does not matter in which order, how often or in which groups they come.
+func Join(answers []document.Answer) (list []document.Answer) {
+	last := make(map[string]int) // in the list, by NodeID
+	for _, a := range answers {
+		i, known := last[a.NodeID()]
+		switch {
+		case !known:
+			last[a.NodeID()] = len(list)
+			list = append(list, a)
+		case a.Self && !list[i].Self, a.Self == list[i].Self && a.At.After(list[i].At):
+			list[i] = a
 		}
 	}
-	return joined
+	return list
 }
 
 // Bindings returns the bindings that agents reported of their own holders, ordered by network, address and FirstSeen, and how many were

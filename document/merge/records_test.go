@@ -178,6 +178,7 @@ func history(random *rand.Rand) []document.Answer {
 			for _, p := range pods {
 				cut := (name == lost) != (p.Node == lost) && leaves <= now && now < returns
 				if p.from+late <= now && now < p.to+late && !cut {
+					p.LastSeen = at(now - n) // as that node was told
 					p.Unreachable, p.Gone = random.IntN(20) == 0, random.IntN(20) == 0
 					live = append(live, p.Binding)
 					local = local || p.Node == name
@@ -233,9 +234,9 @@ func TestLawsOfMerging(t *testing.T) {
 			}
 			cut := random.IntN(len(answers) + 1)
 			first, rest := answers[:cut], answers[cut:]
-			same("how often they come", Join(answers, answers...))
-			same("how they are grouped", Join(Join(nil, rest...), first...))
-			same("what they said before", Join(earlier(answers), Join(answers, earlier(rest)...)...))
+			same("how often they come", Join(slices.Concat(answers, answers)))
+			same("how they are grouped", Join(slices.Concat(Join(slices.Concat(rest, first)), Join(first))))
+			same("what they said before", Join(slices.Concat(earlier(answers), Join(slices.Concat(answers, earlier(rest))))))
 			for n := range answers {
 				asking := slices.Clone(answers)
 				for i := range asking {

@@ -106,9 +106,8 @@ func (c *Collection) Ask(ctx context.Context, network Cluster, members []cluster
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
-	answered := map[string]bool{c.Self.NodeID(): true}
 	// After an error there are no answers, and all live members are missing.
-	var mu sync.Mutex // of c, answered and left
+	var mu sync.Mutex // of c and left
 	left, decoding := room, make(chan struct{}, maxDecoding)
 	silent, _ := network.Query(ctx, Query(q, kind), func(m cluster.Member, packed []byte) error {
 		came := time.Now()
@@ -127,14 +126,16 @@ func (c *Collection) Ask(ctx context.Context, network Cluster, members []cluster
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if id := m.NodeID(); !answered[id] {
-			answered[id] = true
-			left -= size
-			c.answers = append(c.answers, a)
-			c.away[id] = a.Absences
-		}
+		left -= size
+		c.answers = append(c.answers, a)
+		c.away[m.NodeID()] = a.Absences
 		return nil
 	})
+	c.answers = merge.Join(c.answers)
+	answered := make(map[string]bool)
+	for _, a := range c.answers {
+		answered[a.NodeID()] = true
+	}
 	var missing []string
 	addMissing := func(members []cluster.Member, dead bool) {
 		for _, m := range members {
@@ -145,7 +146,7 @@ func (c *Collection) Ask(ctx context.Context, network Cluster, members []cluster
 		}
 	}
 	addMissing(silent, true)
-	addMissing(others, q.Node != "" && len(answered)+len(missing) == 1 && !slices.ContainsFunc(others, cluster.Member.Live))
+	addMissing(others, q.Node != "" && len(c.answers)+len(missing) == c.coverage.Asked && !slices.ContainsFunc(others, cluster.Member.Live))
 	c.coverage.Asked = len(c.answers) + len(missing)
 	c.coverage.Missing = merge.NameList(missing)
 	slices.Sort(c.coverage.Missing)
