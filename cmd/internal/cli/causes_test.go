@@ -86,6 +86,29 @@ func TestWipedStore(t *testing.T) {
 	}
 }
 
+// When it is over, the books say something else, and the cause is what they said when the conflict was confirmed.
+func TestCausesOfThePast(t *testing.T) {
+	nodes := []string{"n1/a", "n2/b"}
+	then := ranges(nodes...)
+	then[0].Reservation = &document.Reservation{Sandbox: "other", Pod: &document.Pod{Namespace: "shop", Name: "new"}}
+	now := ranges("n1/a")
+	e := explanation(nodes, now...)
+	c := e.Stories[0].Conflict
+	c.State, c.Books = detector.Resolved, then
+	e.Stories[0].Bindings = nil
+	c.Holders[0].Given, c.Holders[1].Given = detector.GivenYes, detector.GivenYes
+	want := "two nodes give out addresses of one range: n1 10.1.2.1-10.1.2.254 (host-local, network pods) and n2 10.1.2.1-10.1.2.254 (host-local, network pods). A range must be one node's.\n" +
+		"shop/web-0 on n1 lost its reservation: host-local (network pods) has reserved the address for shop/new.\n" +
+		"shop/web-1 on n2 lost its reservation: host-local (network pods) had none for the address."
+	if got := strings.Join(Causes(e), "\n"); got != want {
+		t.Errorf("%s, want\n%s", got, want)
+	}
+	c.Books = nil
+	if got := Causes(e); len(got) != 0 {
+		t.Errorf("nothing was read then: %q", got)
+	}
+}
+
 // Why duplicate address detection failed is not known: the sentence says who has the address now, or had it.
 func TestDetectionFailed(t *testing.T) {
 	const failed = "cni-9: duplicate address detection failed in its kernel, which does not use the address. "

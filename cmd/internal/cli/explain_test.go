@@ -87,6 +87,9 @@ What happened:
 `)
 		// Times of another day have the day.
 		e.Stories[0].Bindings = nil
+		gone := holder("n2", "web-2", "10.0.0.1", 30*time.Hour)
+		gone.LastSeen = ago(25 * time.Hour)
+		e.Stories[0].Former = []document.Binding{near, gone}
 		e.Stories[0].Notes = append([]document.Note{{At: ago(26 * time.Hour), Node: "n1", Text: "first seen: announced on vethweb-1"}}, e.Stories[0].Notes...)
 		printed(t, func(p *Printer) { p.Explanation(e) }, `
 10.0.0.1 in network default on node n1
@@ -94,6 +97,12 @@ Verdict: two live holders answered both rounds 1.0 s apart: a conflict.
 
 Holders, the oldest first:
   none now
+
+Who had it before, the last one first:
+  shop/web-0 on node n1, interface vethweb-0: 23:00:00.000 to 23:59:58.000 (2.0s
+    ago)
+  shop/web-2 on node n2, interface vethweb-2: Dec 30 18:00:00.000 to Dec 30
+    23:00:00.000 (25h ago)
 
 What happened:
   Dec 30 22:00:00.000 first seen: announced on vethweb-1
