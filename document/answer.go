@@ -301,7 +301,7 @@ func (s *Story) saidBy(node, boot string) bool {
 	s.Nodes, s.Verdicts = nil, nil
 	s.Notes = s.Notes[max(len(s.Notes)-maxNotes, 0):]
 	keep(&s.Former, func(b *Binding) bool {
-		return b.Check() == nil && b.Node == node // perhaps before its last boot
+		return b.Check() == nil && b.Network == s.Network && b.IP == s.IP && b.Node == node // perhaps before its last boot
 	})
 	cut(&s.Former, MaxFormer)
 	for i := range s.Notes {

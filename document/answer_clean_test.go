@@ -59,6 +59,7 @@ func TestAnswerInOwnName(t *testing.T) {
 			t.Errorf("advice %v, a drill is %t, routes %+v", c.Advice, c.Drill, c.Routes)
 		}
 		own("a route", c.Routes[0].Node, c.Routes[0].BootID)
+		own("what the books said", c.Books[1].Node, ourBoot) // of any boot
 	}
 	for _, c := range []Conflict{got.Conflicts[1], *got.Stories[1].Conflict} { // which says that it is one
 		if c.Drill || len(c.Routes) != 0 {
@@ -66,7 +67,7 @@ func TestAnswerInOwnName(t *testing.T) {
 		}
 	}
 	for _, s := range got.Stories {
-		if s.Nodes != nil || s.Verdicts != nil || s.Verdict != "Verdict" {
+		if len(s.Former) != 0 || s.Nodes != nil || s.Verdicts != nil || s.Verdict != "Verdict" {
 			t.Errorf("verdicts %+v of %q", s.Verdicts, s.Nodes)
 		}
 	}

@@ -64,6 +64,12 @@ func checkAnswer(t *testing.T, a Answer) {
 		if err != nil || c.Advice != nil || len(c.Routes) > 1 || c.Drill != made.IsDrill() {
 			t.Fatalf("%+v, %v", c, err)
 		}
+		for _, b := range c.Books {
+			own("what a book said", b.Node, ourBoot)
+		}
+		if len(c.Books) > maxTexts {
+			t.Fatalf("%d books", len(c.Books))
+		}
 		for _, r := range c.Routes {
 			own("a route", r.Node, r.BootID)
 			if r.Holder != nil && (*r.Holder < 0 || *r.Holder >= len(c.Holders)) {
@@ -84,6 +90,12 @@ func checkAnswer(t *testing.T, a Answer) {
 	for _, s := range a.Stories {
 		if len(s.Notes) > maxNotes || len(s.Bindings) > MaxHolders || !ValidAddress(s.Network, s.IP) || s.Nodes != nil || s.Verdicts != nil {
 			t.Fatalf("%+v", s)
+		}
+		for _, b := range s.Former {
+			own("a former holder", b.Node, ourBoot)
+			if err := b.Check(); err != nil || b.IP != s.IP || len(s.Former) > MaxFormer {
+				t.Fatalf("%+v, %v", b, err)
+			}
 		}
 		if s.Conflict != nil {
 			conflict(s.Conflict)

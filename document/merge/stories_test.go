@@ -152,6 +152,36 @@ func TestStories(t *testing.T) {
 	}
 }
 
+// What nodes know of the past of an address is joined: who had it, the last one first, and what each book said of the conflict.
+func TestPast(t *testing.T) {
+	var answers []document.Answer
+	for n, node := range []string{"n1", "n2", "n3"} {
+		var former []document.Binding
+		for i := range 5 {
+			b := on(node, uint64(i+1), 1)
+			b.LastSeen = at(100 - 10*i - n)
+			former = append(former, b)
+		}
+		c := conflict("x-1", detector.Resolved, 20, 30, on(node, 1, 10), on("n9", 2, 20))
+		book := document.Book{Node: node, BootID: "b", Kind: "host-local", CNINetwork: "pods"}
+		c.Books = []document.Book{book, book}
+		answers = append(answers, storiesFrom(node, document.Story{Network: "default", IP: ip, Former: former, Conflict: &c}))
+	}
+	permuted(answers, func(answers []document.Answer) {
+		s := Stories(answers, rules)[0]
+		text := ""
+		for _, b := range s.Former {
+			text += fmt.Sprint(b.Node, " ", b.LastSeen.Sub(noon).Seconds(), ", ")
+		}
+		for _, b := range s.Conflict.Books {
+			text += b.Node + " "
+		}
+		if want := "n1 100, n2 99, n3 98, n1 90, n2 89, n3 88, n1 80, n2 79, n1 n2 n3 "; text != want {
+			t.Errorf("%s, want %s", text, want)
+		}
+	})
+}
+
 // The node that asks comes first, and of two boots with one name each has its boot id.
 func TestNodesOfStories(t *testing.T) {
 	s := document.Story{Network: "default", IP: ip, Verdict: "none"}
