@@ -82,6 +82,11 @@ type Holder struct {
 	Bridge string `cbor:"10,keyasint,omitzero"`
 }
 
+// Texts are all texts but the node's id, so that a reader can clean what another node says.
+func (h *Holder) Texts() []*string {
+	return []*string{&h.InterfaceName, &h.NetnsName, &h.Pod.Namespace, &h.Pod.Name, &h.Pod.UID, &h.Sandbox.ID, &h.Bridge}
+}
+
 // Given says whether a network plugin gave a holder its address, as its node's books have it. It is no evidence: it only
 // helps to say which holder is the right one.
 type Given uint8

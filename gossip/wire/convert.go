@@ -74,7 +74,7 @@ func (c converter) id(id *detector.HolderID) {
 func (c converter) holder(h *detector.Holder) {
 	c.id(&h.ID)
 	c.past(&h.CreatedAt)
-	for _, text := range []*string{&h.InterfaceName, &h.Bridge, &h.NetnsName, &h.Pod.Namespace, &h.Pod.Name, &h.Pod.UID, &h.Sandbox.ID} {
+	for _, text := range h.Texts() {
 		*text = Clean(*text, c.text)
 	}
 	if h.Given > detector.GivenNo {
