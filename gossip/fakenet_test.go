@@ -340,7 +340,7 @@ func (n *fakeNode) from(id wire.MemberID, messages ...any) {
 }
 
 // Request implements [Network]. One that does not accept it takes two seconds.
-func (n fakePort) Request(ctx context.Context, to wire.MemberID, request []byte, reading chan struct{}) ([]byte, error) {
+func (n fakePort) Request(ctx context.Context, to wire.MemberID, request []byte, reading chan struct{}, use func([]byte) error) error {
 	f := n.net
 	f.mu.Lock()
 	receiver := f.nodes[to]
@@ -356,21 +356,21 @@ func (n fakePort) Request(ctx context.Context, to wire.MemberID, request []byte,
 		}
 	}
 	if !reached {
-		return nil, errors.Join(errors.New("it does not answer"), wait(2*time.Second))
+		return errors.Join(errors.New("it does not answer"), wait(2*time.Second))
 	}
 	if err := wait(delay); err != nil {
-		return nil, err
+		return err
 	}
 	reply := receiver.handler.Serve(ctx, request)
 	if reply == nil {
-		return nil, errors.New("it closed the connection")
+		return errors.New("it closed the connection")
 	}
 	if err := wait(delay); err != nil {
-		return nil, err
+		return err
 	}
 	reading <- struct{}{}
-	<-reading
-	return reply, nil
+	defer func() { <-reading }()
+	return use(reply)
 }
 
 // Rejoin implements [Network].

@@ -44,7 +44,7 @@ const (
 type Network interface {
 	Run(ctx context.Context) error
 	Send(to wire.MemberID, payload []byte) error
-	Request(ctx context.Context, to wire.MemberID, request []byte, reading chan struct{}) ([]byte, error)
+	Request(ctx context.Context, to wire.MemberID, request []byte, reading chan struct{}, use func(reply []byte) error) error
 	Rejoin()
 	Status() cluster.Status
 	// Cut is when nobody answered this node for a minute or more the last time; zero if that never was.

@@ -16,7 +16,7 @@ const (
 	// maxQueries bounds the queries of this node that are under way.
 	maxQueries = 8
 	// A query asks maxAsking members at the same time, in random order. One that has not replied after askTimeout
-	// makes room for another, so that it delays nobody. maxReading replies are read at the same time.
+	// makes room for another, so that it delays nobody. maxReading replies are in memory at the same time.
 	maxAsking  = 512
 	askTimeout = 2 * time.Second
 	maxReading = 16
@@ -51,14 +51,18 @@ func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(clu
 		next := sync.OnceFunc(func() { <-asking })
 		timer := time.AfterFunc(askTimeout, next)
 		wg.Go(func() {
-			reply, err := g.query(ctx, m, request, reading)
-			timer.Stop()
-			next()
-			if err == nil {
-				if err = answer(m, reply); err == nil {
-					return
+			defer timer.Stop()
+			defer next()
+			err := g.query(ctx, m, request, reading, func(reply []byte) error {
+				next()
+				err := answer(m, reply)
+				if err != nil {
+					g.count.drop(dropMalformed)
 				}
-				g.count.drop(dropMalformed)
+				return err
+			})
+			if err == nil {
+				return
 			}
 			g.log.Debug("querying a member failed", "node", m.Name, "error", err)
 			mu.Lock()
@@ -76,16 +80,15 @@ func needsIP(k cluster.QueryKind) bool {
 }
 
 // query requests the answer of one member.
-func (g *Gossip) query(ctx context.Context, m cluster.Member, request []byte, reading chan struct{}) ([]byte, error) {
+func (g *Gossip) query(ctx context.Context, m cluster.Member, request []byte, reading chan struct{}, answer func([]byte) error) error {
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 	g.count.send(wire.KindQuery, 1)
-	reply, err := g.network.Request(ctx, wire.MemberIDOf(m.Name, m.Boot, m.Epoch), request, reading)
-	if err == nil {
+	return g.network.Request(ctx, wire.MemberIDOf(m.Name, m.Boot, m.Epoch), request, reading, func(reply []byte) error {
 		g.count.receive(wire.KindQueryReply, 1)
-	}
-	return reply, err
+		return answer(reply)
+	})
 }
 
 // queried returns the members to ask, those with a node name or all, and those of them that are dead, unless another

@@ -266,12 +266,12 @@ func (m *Members) Send(to wire.MemberID, payload []byte) error {
 }
 
 // Request sends a request to a member and waits for the reply until ctx ends, see [transport.Transport.Request].
-func (m *Members) Request(ctx context.Context, to wire.MemberID, request []byte, reading chan struct{}) ([]byte, error) {
+func (m *Members) Request(ctx context.Context, to wire.MemberID, request []byte, reading chan struct{}, use func(reply []byte) error) error {
 	at := m.at(to)
 	if !at.IsValid() {
-		return nil, ErrUnknownMember
+		return ErrUnknownMember
 	}
-	return m.transport.Request(ctx, to, at, request, reading)
+	return m.transport.Request(ctx, to, at, request, reading, use)
 }
 
 // at is where a member is, not valid if there is none.

@@ -275,10 +275,15 @@ func TestClusterOfFive(t *testing.T) {
 		t.Error("a message that is too large was sent")
 	}
 	reading := make(chan struct{}, 1)
-	if reply, err := nodes[1].Request(t.Context(), to, []byte("x"), reading); err != nil || string(reply) != "re: x" {
+	var reply string
+	use := func(b []byte) error {
+		reply += string(b)
+		return nil
+	}
+	if err := nodes[1].Request(t.Context(), to, []byte("x"), reading, use); err != nil || reply != "re: x" {
 		t.Errorf("the reply is %q, %v", reply, err)
 	}
-	if _, err := nodes[1].Request(t.Context(), 12345, []byte("x"), reading); !errors.Is(err, ErrUnknownMember) {
+	if err := nodes[1].Request(t.Context(), 12345, []byte("x"), reading, use); !errors.Is(err, ErrUnknownMember) {
 		t.Errorf("requesting from nobody: %v", err)
 	}
 

@@ -131,10 +131,12 @@ func writeStatus(conn net.Conn, err error) error {
 	return err
 }
 
-// Request sends a request of at most 65,535 bytes to a member and returns the reply, of at most [MaxReply]. It
+// Request sends a request of at most 65,535 bytes to a member and calls use with the reply, of at most [MaxReply]. It
 // ends with ctx or the transport; a member has 2 seconds to accept it, and 2 seconds for a reply that has begun. While
-// it reads it has a value in a channel, whose capacity bounds how many replies are read at the same time.
-func (t *Transport) Request(ctx context.Context, to wire.MemberID, at netip.AddrPort, request []byte, reading chan struct{}) ([]byte, error) {
+// it reads, and until use returns, it has a value in a channel, whose capacity bounds how many replies are in memory.
+func (t *Transport) Request(
+	ctx context.Context, to wire.MemberID, at netip.AddrPort, request []byte, reading chan struct{}, use func(reply []byte) error,
+) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(t.ctx, cancel)()
@@ -142,27 +144,30 @@ func (t *Transport) Request(ctx context.Context, to wire.MemberID, at netip.Addr
 	conn, err := t.dial(connecting, at, kindOwn, to)
 	stop()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(request))), request...)); err != nil {
-		return nil, err
+		return err
 	}
 	reply := bufio.NewReader(conn)
 	if _, err := reply.Peek(1); err != nil {
-		return nil, err
+		return err
 	}
 	select {
 	case reading <- struct{}{}:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 	defer func() { <-reading }()
 	conn.SetDeadline(time.Now().Add(readTimeout)) //nolint:errcheck // then it is closed
 	b, err := io.ReadAll(io.LimitReader(reply, MaxReply+1))
 	if len(b) > MaxReply {
-		return nil, errors.New("its reply is too long")
+		return errors.New("its reply is too long")
 	}
-	return b, cmp.Or(err, t.ctx.Err())
+	if err := cmp.Or(err, t.ctx.Err()); err != nil {
+		return err
+	}
+	return use(b)
 }

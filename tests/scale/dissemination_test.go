@@ -103,8 +103,12 @@ func TestSimulatedMembers(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		reply, err := nodes[3].Request(t.Context(), nodes[4].member.ID, []byte("abc"), make(chan struct{}, 1))
-		if err != nil || string(reply) != "cba" {
+		var reply string
+		err := nodes[3].Request(t.Context(), nodes[4].member.ID, []byte("abc"), make(chan struct{}, 1), func(b []byte) error {
+			reply = string(b)
+			return nil
+		})
+		if err != nil || reply != "cba" {
 			t.Errorf("the reply is %q, %v", reply, err)
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -276,12 +276,12 @@ func (s *simulatedMember) Send(id wire.MemberID, payload []byte) error {
 }
 
 // Request implements [gossip.Network].
-func (s *simulatedMember) Request(ctx context.Context, id wire.MemberID, request []byte, reading chan struct{}) ([]byte, error) {
+func (s *simulatedMember) Request(ctx context.Context, id wire.MemberID, request []byte, reading chan struct{}, use func([]byte) error) error {
 	at, err := s.address(id)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return s.transport.Request(ctx, id, at, request, reading)
+	return s.transport.Request(ctx, id, at, request, reading, use)
 }
 
 // Status implements [gossip.Network].
