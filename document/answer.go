@@ -7,12 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
-	"sort"
-	"sync"
+	"slices"
 	"time"
 
-	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
 
@@ -56,15 +53,11 @@ type Absence struct {
 // NodeID identifies the node that answers, as [cluster.NodeID].
 func (a *Answer) NodeID() string { return cluster.NodeID(a.Node, a.BootID) }
 
-// The bounds of an answer from another node, which may be hostile: of its JSON in bytes, depth, elements of all lists, fields of all
-// objects and the longest string, and of its parts.
-const (
-	maxUnpacked = 12 << 20
-	maxDepth    = 12
-	maxElements = 1 << 16
-	maxFields   = 1 << 19
-	maxString   = 8 << 10
+// answerSize bounds the JSON of an answer.
+var answerSize = size{bytes: 12 << 20, elements: 1 << 16, fields: 1 << 19}
 
+// The bounds of the parts of an answer.
+const (
 	maxStories  = 16
 	maxNotes    = 64
 	maxAbsences = 256
@@ -84,8 +77,8 @@ func (a Answer) Encode(limit int) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		need, ok := excess(text)
-		need = max(need, float64(len(packed))/float64(limit))
+		had, ok := measure(text)
+		need := max(had.times(answerSize), float64(len(packed))/float64(limit))
 		switch {
 		case !ok && shortened:
 			return nil, errors.New("an answer is too deep, or has too long frames")
@@ -118,95 +111,11 @@ func fit[E any](list *[]E, times float64) (omitted int) {
 	return omitted
 }
 
-// quick and small pack answers and reports. Each of their writers has about a megabyte.
-var quick, small = packers(gzip.BestSpeed), packers(gzip.BestCompression)
-
-func packers(level int) *sync.Pool {
-	return &sync.Pool{New: func() any {
-		w, err := gzip.NewWriterLevel(io.Discard, level)
-		if err != nil {
-			panic(err) // there is no such level
-		}
-		return w
-	}}
-}
-
-// pack returns a document in JSON, as it is and packed by gzip.
-func pack(doc any, by *sync.Pool) (text, packed []byte, err error) {
-	if text, err = json.Marshal(doc); err != nil {
-		return nil, nil, fmt.Errorf("encoding a document: %w", err)
-	}
-	var b bytes.Buffer
-	w := by.Get().(*gzip.Writer)
-	defer by.Put(w)
-	w.Reset(&b)
-	if _, err = w.Write(text); err == nil {
-		err = w.Close()
-	}
-	return text, b.Bytes(), err
-}
-
-// unpack is the reverse of pack for what another node sent: doc gets what is within the bounds, with clean texts, and with times as if
-// made had been now. It returns the size of the JSON in bytes.
-func unpack(packed []byte, doc any, made func() time.Time, now time.Time) (size int, err error) {
-	r, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		return 0, err
-	}
-	text, err := io.ReadAll(io.LimitReader(r, maxUnpacked+1))
-	if err != nil {
-		return 0, err
-	}
-	if times, ok := excess(text); times > 1 || !ok {
-		return 0, errors.New("it is too long or too deep, or has too long strings or lists")
-	}
-	if err = json.Unmarshal(text, doc); err != nil {
-		return 0, errors.New(Text(err.Error(), maxSentence)) // it quotes the text
-	}
-	Clean(doc, now.Sub(made()), now)
-	return len(text), nil
-}
-
-// excess returns how many times more a JSON text, which may be none, has than it may have: of bytes, elements of all lists, or fields of
-// all objects. ok says that nothing is deeper than maxDepth, and no string longer than maxString.
-func excess(text []byte) (times float64, ok bool) {
-	var lists [maxDepth + 1]bool // whether the value at this depth is a list
-	elements, fields, depth := 0, 0, 0
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; c {
-		case '"':
-			begin := i
-			for i++; i < len(text) && text[i] != '"'; i++ {
-				if text[i] == '\\' {
-					i++
-				}
-			}
-			if i-begin > maxString {
-				return 0, false
-			}
-		case '[', '{', ',':
-			if c != ',' {
-				if depth++; depth > maxDepth {
-					return 0, false
-				}
-				lists[depth] = c == '['
-			}
-			if lists[depth] {
-				elements++
-			} else {
-				fields++
-			}
-		case ']', '}':
-			depth = max(depth-1, 0)
-		}
-	}
-	return max(float64(len(text))/maxUnpacked, float64(elements)/maxElements, float64(fields)/maxFields), true
-}
-
 // DecodeAnswer is the reverse of [Answer.Encode] at the node that asked: the answer is that of the agent of a node, and was made now.
-// What is invalid in it, or not for that node to say, is counted as omitted. size is that of its JSON in bytes.
-func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, size int, err error) {
-	if size, err = unpack(packed, &a, func() time.Time { return a.At }, now); err != nil {
+// What is invalid in it, or not for that node to say, is counted as omitted. memory is what it takes, about, in bytes.
+func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, memory int, err error) {
+	had, err := unpack(packed, &a, answerSize, func() time.Time { return a.At }, now)
+	if err != nil {
 		return Answer{}, 0, fmt.Errorf("reading the answer of node %s: %w", node, err)
 	}
 	a.Node, a.BootID, a.At, a.Count = node, boot, now, 0
@@ -232,11 +141,11 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, si
 	if a.Status != nil {
 		a.Status.Node, a.Status.BootID = node, boot
 	}
-	return a, size, nil
+	return a, had.memory(), nil
 }
 
 // CountAnswer is [DecodeAnswer] where there is no room for the answer: all of it is counted as omitted.
-func CountAnswer(packed []byte, node, boot string, now time.Time) (a Answer, size int, err error) {
+func CountAnswer(packed []byte, node, boot string, now time.Time) (a Answer, memory int, err error) {
 	a = Answer{Node: node, BootID: boot, At: now}
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
@@ -265,15 +174,18 @@ func keep[E any](list *[]E, valid func(*E) bool) (removed int) {
 			kept = append(kept, *e)
 		}
 	}
-	clear((*list)[len(kept):])
-	*list = kept
+	if *list = kept; len(kept) < all {
+		*list = slices.Clone(kept) // the others must not stay in memory
+	}
 	return all - len(kept)
 }
 
 // cut leaves at most n elements in a list, and returns the number of the others.
 func cut[E any](list *[]E, n int) (omitted int) {
-	n = min(n, len(*list))
-	omitted, *list = len(*list)-n, (*list)[:n]
+	if omitted = len(*list) - n; omitted <= 0 {
+		return 0
+	}
+	*list = slices.Clone((*list)[:n])
 	return omitted
 }
 
@@ -321,51 +233,4 @@ func (c *Capture) saidBy(node, boot string) bool {
 		f.Length = min(max(f.Length, len(f.Data)), 1<<20)
 	}
 	return ValidAddress(c.Network, c.IP)
-}
-
-// report is a conflict as its node tells a reporter.
-type report struct {
-	At       time.Time `json:"at"`
-	Conflict Conflict  `json:"conflict"`
-}
-
-// EncodeReport returns a conflict as its node tells a reporter, in JSON packed by gzip, in at most limit bytes. From one that is too
-// long it leaves out holders, the last ones, and the ends of texts. at is now.
-func EncodeReport(c detector.Conflict, at time.Time, limit int) ([]byte, error) {
-	r := report{at.Round(0), NewConflict(c)}
-	_, packed, err := pack(r, small)
-	fits := func() bool { return err != nil || len(packed) <= limit }
-	if all := r.Conflict.Holders; !fits() && len(all) > 2 {
-		with := func(n int) bool {
-			r.Conflict.Holders = all[:n]
-			_, packed, err = pack(r, small)
-			return fits()
-		}
-		with(2 + sort.Search(len(all)-3, func(more int) bool { return !with(3 + more) }))
-	}
-	for longest := MaxName / 2; !fits(); longest /= 2 {
-		if longest < 7 {
-			return nil, fmt.Errorf("a report of a conflict needs %d bytes", len(packed))
-		}
-		shorten(&r.Conflict, longest)
-		_, packed, err = pack(r, small)
-	}
-	return packed, err
-}
-
-// DecodeReport is the reverse of [EncodeReport]: what a node says, and said at that time on the clock of this one.
-func DecodeReport(packed []byte, node string, at time.Time) (Conflict, error) {
-	var r report
-	_, err := unpack(packed, &r, func() time.Time { return r.At }, at)
-	if err == nil && !r.Conflict.saidBy(cluster.NodeName(node), cluster.BootID(node)) {
-		err = errors.New("it is not valid")
-	}
-	if err != nil {
-		return Conflict{}, fmt.Errorf("reading the report of node %s: %w", node, err)
-	}
-	return r.Conflict, nil
-}
-
-func validIP(ip netip.Addr) bool {
-	return ip.IsValid() && !ip.IsUnspecified() && !ip.Is4In6() && ip.Zone() == ""
 }

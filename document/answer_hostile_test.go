@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/dupip/dupip/detector"
 )
@@ -79,21 +80,21 @@ func TestAnswerRefused(t *testing.T) {
 		"a half":                     zip(t, `{"bindings":[{`),
 		"a string without an end":    zip(t, `{"bindings":["`),
 		"an escape without an end":   zip(t, `{"bindings":["\`),
-		"a bomb":                     zip(t, `{"at":null}`+spaces(maxUnpacked)),
-		"a bomb before":              zip(t, spaces(maxUnpacked)+`{"at":null}`),
+		"a bomb":                     zip(t, `{"at":null}`+spaces(answerSize.bytes)),
+		"a bomb before":              zip(t, spaces(answerSize.bytes)+`{"at":null}`),
 		"a bomb of many parts":       bytes.Repeat(zip(t, spaces(1<<20)), 40),
 		"lists in lists":             zip(t, strings.Repeat("[", 100)+strings.Repeat("]", 100)),
 		"deep in a field of nobody":  zip(t, `{"x":`+strings.Repeat(`{"x":`, maxDepth)+"1"+strings.Repeat("}", maxDepth+1)),
 		"a long string":              zip(t, `{"x":"`+strings.Repeat("x", maxString)+`"}`),
 		"a long string of escapes":   zip(t, `{"x":"`+strings.Repeat(`\"`, maxString)+`"}`),
 		"a long name":                zip(t, `{"`+strings.Repeat("x", maxString)+`":1}`),
-		"many bindings":              zip(t, list("bindings", "{}", maxElements+1)),
-		"many conflicts":             zip(t, list("conflicts", "{}", maxElements+1)),
-		"many of nobody":             zip(t, list("x", "0", maxElements+1)),
-		"many nulls":                 zip(t, list("stories", "null", maxElements+1)),
-		"many empty lists":           zip(t, list("x", "[]", maxElements/2+1)),
-		"many holders":               zip(t, `{"conflicts":[`+list("holders", "{}", maxElements)+`]}`),
-		"many names in a map":        zip(t, members(maxFields)),
+		"many bindings":              zip(t, list("bindings", "{}", answerSize.elements+1)),
+		"many conflicts":             zip(t, list("conflicts", "{}", answerSize.elements+1)),
+		"many of nobody":             zip(t, list("x", "0", answerSize.elements+1)),
+		"many nulls":                 zip(t, list("stories", "null", answerSize.elements+1)),
+		"many empty lists":           zip(t, list("x", "[]", answerSize.elements/2+1)),
+		"many holders":               zip(t, `{"conflicts":[`+list("holders", "{}", answerSize.elements)+`]}`),
+		"many names in a map":        zip(t, members(answerSize.fields)),
 		"a text for a list":          zip(t, `{"bindings":"x"}`),
 		"an address that is none":    zip(t, `{"bindings":[{"ip":"10.0.0"}]}`),
 		"an address with a new line": zip(t, `{"bindings":[{"ip":"x\n\u001b[31m"}]}`),
@@ -115,17 +116,22 @@ func TestAnswerRefused(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	_, _, _ = DecodeAnswer(bomb, ourNode, ourBoot, noon)
-	if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 10*maxUnpacked {
+	if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 10*uint64(answerSize.bytes) {
 		t.Errorf("a bomb of %d bytes takes %d MB", len(bomb), (after.TotalAlloc-before.TotalAlloc)>>20)
+	}
+	// What is empty takes more memory than its text, unless it is refused: then it is not kept.
+	a, memory, err := DecodeAnswer(zip(t, list("conflicts", "{}", answerSize.elements)), ourNode, ourBoot, noon)
+	if err != nil || cap(a.Conflicts) > 0 || memory < answerSize.elements*int(unsafe.Sizeof(Conflict{})) {
+		t.Errorf("room for %d conflicts, %d bytes: %v", cap(a.Conflicts), memory, err)
 	}
 	// What is at a bound, and what a later version says, is not refused.
 	for name, text := range map[string]string{
 		"null":                    "null",
 		"an empty object":         "{}",
-		"as long as may be":       `{"omitted":0}` + spaces(maxUnpacked-13),
+		"as long as may be":       `{"omitted":0}` + spaces(answerSize.bytes-13),
 		"as deep as may be":       `{"x":` + strings.Repeat("[", maxDepth-1) + strings.Repeat("]", maxDepth-1) + "}",
 		"a string as long as may": `{"x":"` + strings.Repeat("x", maxString-1) + `"}`,
-		"as many as may be":       list("x", "0", maxElements),
+		"as many as may be":       list("x", "0", answerSize.elements),
 		"braces in a string":      `{"x":"` + strings.Repeat(`[{\"`, 100) + `"}`,
 		"fields of the future":    `{"later":[{"a":{"b":[1]}}],"bindings":null}`,
 	} {

@@ -12,6 +12,9 @@ import (
 
 // NewHolder returns the document of a holder.
 func NewHolder(h detector.Holder) Holder {
+	if h.ID.Netns == 0 { // it is the interface, which the detector leaves out of holders on other nodes
+		h.Interface = detector.Interface{Ifindex: h.ID.Ifindex, Generation: h.ID.Generation}
+	}
 	doc := Holder{
 		Node: cluster.NodeName(h.ID.Node), BootID: cluster.BootID(h.ID.Node),
 		Interface: h.InterfaceName, Bridge: h.Bridge, Ifindex: nodeIfindex(h.Interface.Ifindex), Generation: h.Interface.Generation,
@@ -166,6 +169,10 @@ func checkHolders(network string, ip netip.Addr, holders []Binding) error {
 // ValidAddress reports whether an address is one that the detector knows.
 func ValidAddress(network string, ip netip.Addr) bool {
 	return network != "" && validIP(ip)
+}
+
+func validIP(ip netip.Addr) bool {
+	return ip.IsValid() && !ip.IsUnspecified() && !ip.Is4In6() && ip.Zone() == ""
 }
 
 // Check refuses a holder that no agent observes.

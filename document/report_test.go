@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -181,6 +182,32 @@ func TestLongestReport(t *testing.T) {
 	}
 }
 
+// A holder has the same identity in a document: a netns, an interface, and an interface of another node, of which only the identity is known.
+func TestHolderIdentity(t *testing.T) {
+	link := detector.Interface{Ifindex: 17, Generation: 3}
+	for what, h := range map[string]detector.Holder{
+		"netns":                     {ID: detector.HolderID{Node: "n1/b1", Netns: 4026}, Interface: link},
+		"netns of another node":     {ID: detector.HolderID{Node: "n2/b2", Netns: 4026}},
+		"interface":                 {ID: detector.HolderID{Node: "n1/b1", Ifindex: 17, Generation: 3}, Interface: link},
+		"interface of another node": {ID: detector.HolderID{Node: "n2/b2", Ifindex: 17, Generation: 3}},
+	} {
+		if doc := NewHolder(h); doc.ID() != h.ID || doc.Detector().ID != h.ID {
+			t.Errorf("%s: %+v, not %+v", what, doc.ID(), h.ID)
+		}
+	}
+	// Other nodes, and the reporter, believe a conflict of two pods whose netns is not seen.
+	c := conflictOf(2, realNode, nil)
+	for i := range c.Holders {
+		h := &c.Holders[i].Holder
+		h.ID = detector.HolderID{Node: fmt.Sprint("n", i+1, "/b"), Ifindex: uint32(17 + i), Generation: 3}
+		h.Interface = []detector.Interface{{Ifindex: 17, Generation: 3}, {}}[i]
+	}
+	sameIDs(t, c, reported(t, c))
+	if got := said(t, Answer{At: noon, Conflicts: []Conflict{NewConflict(c)}}); len(got.Conflicts) != 1 || got.Omitted != 0 {
+		t.Errorf("%d conflicts, %d omitted", len(got.Conflicts), got.Omitted)
+	}
+}
+
 // What no agent reports is refused.
 func TestReportRefused(t *testing.T) {
 	c := fullConflict(noon)
@@ -197,9 +224,9 @@ func TestReportRefused(t *testing.T) {
 		"nothing":               nil,
 		"half of it":            valid[:len(valid)/2],
 		"an empty one":          zip(t, "{}"),
-		"a bomb":                zip(t, strings.Repeat(" ", maxUnpacked+1)),
+		"a bomb":                zip(t, asJSON(t, report{noon, c})+strings.Repeat(" ", reportSize.bytes)),
 		"a bomb of many parts":  bytes.Repeat(zip(t, strings.Repeat(" ", 1<<20)), 40),
-		"many holders":          zip(t, `{"conflict":{"holders":[`+strings.Repeat("{},", maxElements)+"{}]}}"),
+		"many holders":          zip(t, strings.Replace(asJSON(t, report{noon, c}), `"holders":[`, `"holders":[`+strings.Repeat("{},", reportSize.elements), 1)),
 		"too many holders":      of(func(c *Conflict) { c.Holders = slices.Repeat(c.Holders[:1], MaxHolders+1) }),
 		"no state":              of(func(c *Conflict) { c.State = 0 }),
 		"no scope":              of(func(c *Conflict) { c.Scope = 0 }),
@@ -212,6 +239,14 @@ func TestReportRefused(t *testing.T) {
 		if err == nil || !reflect.ValueOf(got).IsZero() || !strings.Contains(err.Error(), "n1/b1") {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
+	}
+	// What is refused costs little, though it is as small as others.
+	many := zip(t, `{"conflict":{"holders":[`+strings.Repeat("{},", answerSize.elements-1)+"{}]}}")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := DecodeReport(many, "n1/b1", noon)
+	if runtime.ReadMemStats(&after); err == nil || len(many) > wire.MaxReport || after.TotalAlloc-before.TotalAlloc > 8*uint64(reportSize.bytes) {
+		t.Errorf("%d bytes take %d kB: %v", len(many), (after.TotalAlloc-before.TotalAlloc)>>10, err)
 	}
 	// What is not for an agent to say is left out, and texts are clean.
 	got, err := DecodeReport(of(func(c *Conflict) {
