@@ -63,7 +63,8 @@ type Detector struct {
 	open    map[*entry]struct{}
 	remotes [Host + 1]int // bindings by evidence; index 0 is not used
 	idle    list.List     // of *entry: stories without bindings, oldest first
-	history []Conflict    // oldest first
+	history []resolved    // oldest first
+	shares  map[kind]*share
 	// What the caller has not taken yet.
 	withdrawn []Change
 	changed   []*binding
@@ -83,6 +84,7 @@ func New(opts Options) *Detector {
 		opts:    opts.withDefaults(),
 		entries: make(map[Key]*entry),
 		holders: make(map[HolderID][]*binding),
+		shares:  make(map[kind]*share),
 		ifaces:  make(map[Interface][]*binding),
 		open:    make(map[*entry]struct{}),
 		counts:  newCounts(),

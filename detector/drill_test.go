@@ -3,6 +3,7 @@ package detector
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,5 +108,42 @@ func TestHistoryIsShared(t *testing.T) {
 				t.Errorf("%s: %d conflicts: %+v", what, len(all), all)
 			}
 		}
+	}
+}
+
+// The last conflict of an address stays while earlier ones do, whoever made it, so that no id is given out twice.
+func TestHistoryKeepsTheLast(t *testing.T) {
+	w := newWorld(t, Options{MaxHistory: 20})
+	conflict := func(a, b, ip string) {
+		w.do("0s " + a + " announces " + ip)
+		w.do("0s " + b + " announces " + ip)
+		w.run(w.now.Add(3 * time.Second))
+		w.do("0s " + a + " loses " + ip)
+		w.run(w.now.Add(20 * time.Second))
+		w.do("0s " + b + " loses " + ip)
+		w.mustAudit()
+	}
+	for n := range 40 {
+		ip := fmt.Sprintf("10.0.9.%d", n)
+		if n < 25 {
+			conflict("c", "d", ip)
+		}
+		conflict("a", "b", ip)
+	}
+	kept := make(map[Key][]string)
+	for _, c := range w.d.Conflicts(true) {
+		kept[c.Key] = append(kept[c.Key], c.ID)
+	}
+	again := New(Options{Node: w.d.opts.Node, MaxHistory: 20})
+	again.Restore(w.d.Snapshot(), w.now)
+	several := 0
+	for key, ids := range kept {
+		if want := w.d.entries[key].occurrences; !strings.HasSuffix(ids[0], fmt.Sprint("-", want)) || again.entries[key].occurrences != want {
+			t.Errorf("%v: %v of %d; %d after a restart", key.IP, ids, want, again.entries[key].occurrences)
+		}
+		several += len(ids) - 1
+	}
+	if again.Counts().History != 20 || several == 0 {
+		t.Errorf("%d conflicts after a restart, %d of addresses with a later one", again.Counts().History, several)
 	}
 }

@@ -69,7 +69,6 @@ func (d *Detector) Snapshot() Snapshot {
 // too many or in the wrong list, that have less than two holders or the ID of another key, and returns how many. Times in
 // the future become now. It keeps no references to s.
 func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) {
-	history := s.History[max(len(s.History)-d.opts.MaxHistory, 0):]
 	for _, b := range s.Former {
 		if b.FirstSeen, b.LastSeen = inOrder(b, now); !b.LastSeen.IsZero() {
 			e := d.entryFor(b.Key)
@@ -78,9 +77,9 @@ func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) 
 			d.retire(e) // until there is more
 		}
 	}
-	for i, c := range slices.Concat(history, s.Open) {
+	for i, c := range slices.Concat(s.History, s.Open) {
 		c, ok := sanitize(c, now)
-		isOpen := i >= len(history)
+		isOpen := i >= len(s.History)
 		if !ok || isOpen == (c.State == Resolved) || isOpen && len(d.open) >= maxRestored {
 			dropped++
 			continue
