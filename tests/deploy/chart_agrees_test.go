@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"encoding/base64"
 	"net"
 	"os"
 	"os/exec"
@@ -152,9 +153,13 @@ func TestChartAgreesAboutMetricsAddress(t *testing.T) {
 // anything.
 func testSettings(t *testing.T, program string) {
 	const nowhere = "/nowhere/dupip.yaml"
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(base64.StdEncoding.EncodeToString(make([]byte, 32))), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	agent := func(t *testing.T, env []string, args ...string) string {
 		t.Helper()
-		cmd := exec.Command(program, append([]string{"agent", "--config=" + nowhere, "--bind=127.0.0.1"}, args...)...)
+		cmd := exec.Command(program, append([]string{"agent", "--config=" + nowhere, "--gossip-key-file=" + key}, args...)...)
 		cmd.Env = env
 		out, err := cmd.CombinedOutput()
 		if err == nil {
