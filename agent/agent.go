@@ -230,11 +230,15 @@ func (a *Agent) newAudit(l *loop) *audit.Audit {
 		Log: a.opts.Log, Grace: a.opts.UnheldAfter, Sandboxes: a.pods.Sandboxes, Relist: a.pods.Relist,
 		Node: func(ctx context.Context) (node audit.Node, err error) {
 			local := func(b *detector.Binding) bool { return b.Holder.ID.Node == l.table.Host.Node }
-			err = l.do(ctx, func() {
-				node = audit.NodeOf(l.table, l.detector.Bindings(local))
-				l.report.ReadBooks()
-			})
+			err = l.do(ctx, func() { node = audit.NodeOf(l.table, l.detector.Bindings(local)) })
 			return node, err
+		},
+		Done: func(ctx context.Context) {
+			_ = l.do(ctx, func() { // it fails if the agent stops
+				if l.report.ReadBooks() {
+					l.saveWithin(saveInterval)
+				}
+			})
 		},
 	}
 	if a.opts.CNIConfDir != Off {

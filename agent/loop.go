@@ -149,8 +149,10 @@ func (l *loop) observed(o *observe.Observation, now time.Time) {
 	case observe.Tentative:
 		l.prober.Tentative(o.Interface, s.Key.IP, o.VLAN, s.At)
 	case observe.Withdrawn:
+		l.saveWithin(saveInterval) // the state has who had the address
 		l.exchange.Apply(l.detector.Withdraw(s.Key, s.Holder.ID, o.Reason, now), now)
 	case observe.Gone:
+		l.saveWithin(saveInterval)
 		l.exchange.Apply(l.detector.WithdrawInterface(o.Interface, o.Reason, now), now)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/exchange"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/observe"
@@ -80,7 +81,7 @@ func TestDebugLines(t *testing.T) {
 func TestLateNameIsReported(t *testing.T) {
 	l, _ := newLoop(t, "")
 	out := l.logTo(slog.LevelInfo)
-	l.report = report.New(report.Options{Log: l.log, Self: cluster.Member{Name: "n", Boot: "b"}, Do: l.do, Detector: l.detector, Table: l.table, Prober: l.prober, Exchange: l.exchange})
+	l.report = report.New(report.Options{Log: l.log, Self: cluster.Member{Name: "n", Boot: "b"}, Do: l.do, Detector: l.detector, Table: l.table, Prober: l.prober, Exchange: l.exchange, Books: audit.New(audit.Options{})})
 	both := []*observe.Interface{l.add(t, 2, 42, "10.0.0.1"), l.add(t, 3, 43, "10.0.0.1")}
 	now := time.Now()
 	for end := now.Add(5 * time.Second); now.Before(end); now = now.Add(50 * time.Millisecond) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/exchange"
@@ -77,7 +78,7 @@ func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 	l.exchange = exchange.New(exchange.Options{Node: "n/b", Detector: l.detector})
 	l.report = report.New(report.Options{
 		Log: log, Self: cluster.Member{Name: "n", Boot: "b"}, Do: l.do,
-		Detector: l.detector, Table: l.table, Prober: l.prober, Exchange: l.exchange,
+		Detector: l.detector, Table: l.table, Prober: l.prober, Exchange: l.exchange, Books: audit.New(audit.Options{}),
 	})
 	l.configure(c, time.Now())
 	return l, probes

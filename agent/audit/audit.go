@@ -35,6 +35,8 @@ type Options struct {
 	Relist    func()
 	// Node returns what is known of the node's interfaces.
 	Node func(ctx context.Context) (Node, error)
+	// Done is called after each reading.
+	Done func(ctx context.Context)
 }
 
 // Audit reads the books and compares them. Run it once; the other methods are safe for concurrent use.
@@ -100,6 +102,7 @@ func (a *Audit) Run(ctx context.Context) {
 		}
 		began := time.Now()
 		waiting, took := a.read(ctx)
+		a.opts.Done(ctx)
 		if waiting {
 			a.opts.Relist()
 			took = 0 // the next reading decides

@@ -59,6 +59,7 @@ func begin(t *testing.T) *lab {
 			defer l.mu.Unlock()
 			return l.node, l.nodeErr
 		},
+		Done: func(context.Context) {},
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan struct{})

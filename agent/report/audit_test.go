@@ -57,12 +57,17 @@ func TestAuditOfSelection(t *testing.T) {
 			Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Books: books.NewHostLocal(filepath.Join(root, "conf")), Grace: time.Hour,
 			Sandboxes: func() pods.Sandboxes { return *sandboxes.Load() }, Relist: func() {},
 			Node: func(context.Context) (audit.Node, error) { return audit.Node{Live: live, Hidden: *hidden.Load()}, nil },
+			Done: func(context.Context) {},
 		})
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 		ended := make(chan struct{})
 		go func() { defer close(ended); r.Books.Run(ctx) }()
 		defer func() { cancel(); <-ended }()
-		read := func() { time.Sleep(2 * time.Second); synctest.Wait() }
+		read := func() {
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			r.ReadBooks()
+		}
 		metrics := func() string {
 			stats, err := r.bookStats(t.Context())
 			return fmt.Sprint(stats.Findings, err)
@@ -106,6 +111,27 @@ func TestAuditOfSelection(t *testing.T) {
 		list(time.Now(), false)
 		if read(); metrics() != "map[mismatched:0 unreserved:0] <nil>" {
 			t.Errorf("metrics without a whole list of sandboxes: %s", metrics())
+		}
+		// A conflict has what the first reading said that began when there were two holders, also when it is over.
+		key := detector.Key{Network: "default", IP: live[0].IP}
+		for n, seen := range []time.Duration{0, -10 * time.Second} {
+			c := detector.Conflict{ID: fmt.Sprint("x-", n+1), Key: key, State: detector.Confirmed, SecondSeen: time.Now().Add(seen)}
+			r.Publish(detector.Event{Kind: detector.EventConfirmed, Conflict: c})
+			if early := r.conflict(c).Books != nil; early != (seen < 0) {
+				t.Errorf("conflict %d: the books are known at once: %t", n+1, early)
+			}
+			read()
+			if err := os.Remove(filepath.Join(root, "pods/10.1.2.5")); err != nil {
+				t.Fatal(err)
+			}
+			read()
+			c.State = detector.Resolved
+			r.Publish(detector.Event{Kind: detector.EventResolved, Conflict: c})
+			write("pods/10.1.2.5", id+"\r\neth0")
+			if said := r.conflict(c).Books; len(said) != 2 || said[0].Reservation == nil || said[0].Reservation.Sandbox != id[:pods.ShortID] {
+				t.Errorf("conflict %d: %+v", n+1, said)
+			}
+			read()
 		}
 	})
 }

@@ -8,35 +8,38 @@ import (
 	"github.com/dupip/dupip/document"
 )
 
-// causes are what this node's books said of conflicts when they were confirmed, because they say something else when it is over. It
-// belongs to the goroutine that owns the parts.
+// causes are what this node's books said of confirmed conflicts, read once since there were two holders, because they say something else
+// when it is over. It belongs to the goroutine that owns the parts.
 type causes struct {
-	awaited map[string]detector.Conflict // by id: confirmed, but the books were not read since
+	awaited map[string]detector.Conflict // by id: the books were not read since there were two holders
 	said    map[string][]document.Book   // by id
 }
 
-// update follows a conflict.
-func (c *causes) update(e detector.Event) {
+// cause follows a conflict.
+func (r *Report) cause(e detector.Event) {
 	switch {
 	case e.Conflict.State != detector.Confirmed:
-		delete(c.awaited, e.Conflict.ID)
-	case e.Kind == detector.EventConfirmed && c.said[e.Conflict.ID] == nil:
-		c.awaited[e.Conflict.ID] = e.Conflict
+		delete(r.causes.awaited, e.Conflict.ID)
+	case e.Kind == detector.EventConfirmed && r.causes.said[e.Conflict.ID] == nil:
+		r.causes.awaited[e.Conflict.ID] = e.Conflict
+		r.ReadBooks()
 	}
 }
 
-// ReadBooks keeps what the books say of the conflicts that were confirmed before they were read. Call it in the goroutine that owns
-// the parts.
-func (r *Report) ReadBooks() {
+// ReadBooks keeps what the books say of conflicts, if they were read since there were two holders, and reports whether there are any. Call
+// it after each reading, in the goroutine that owns the parts.
+func (r *Report) ReadBooks() (kept bool) {
 	read := r.Books.Last().At
 	for id, c := range r.causes.awaited {
-		if read.After(c.ConfirmedAt) {
+		if read.After(c.SecondSeen) {
 			said := r.books(c.Key.IP)
 			document.Clean(&said, 0, time.Time{})
 			r.causes.said[id] = said
 			delete(r.causes.awaited, id)
+			kept = true
 		}
 	}
+	return kept
 }
 
 // BooksOf returns what the books said of these conflicts, and forgets what they said of others. Call it in the goroutine that owns the

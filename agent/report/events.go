@@ -53,7 +53,7 @@ func (r *Report) closeWatch(watch chan document.ConflictEvent) {
 // Publish sends a change of a conflict to the watches and the log. A watch whose buffer is full is
 // closed. Call it in the goroutine that owns the parts.
 func (r *Report) Publish(event detector.Event) {
-	r.causes.update(event)
+	r.cause(event)
 	if len(r.watches) > 0 {
 		doc := document.ConflictEvent{
 			Type: string(event.Kind), At: event.At.Round(0), Reason: event.Reason, Conflict: r.conflict(event.Conflict),
