@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -20,8 +21,8 @@ type hostAddresses struct {
 	listed       []links.HostAddress
 	gossip       links.HostAddress // the one at which the node receives gossip, if it has a subnet
 	keys         []hostAddress
-	omitted      int            // how many of the listed addresses have not all of their keys, see maxHostKeys
-	parents      map[string]int // how many interfaces send by a device, by its name
+	omitted      int             // how many of the listed addresses have not all of their keys, see maxHostKeys
+	parents      map[string]bool // the devices by which interfaces send, by name
 }
 
 // hostAddress is an address of the node itself in its network.
@@ -78,20 +79,19 @@ func (t *Table) segmentKey(address links.HostAddress) (detector.Key, bool) {
 	if t.host.carriesGossip(address.Device) {
 		return key, !t.host.gossip.Subnet.Contains(address.IP)
 	}
-	return key, t.host.parents[address.Device] > 0
+	return key, t.host.parents[address.Device]
 }
 
-// addParent counts the interfaces that send by a device of the node. n is 1 or -1.
-func (t *Table) addParent(i *links.Interface, n int) {
-	if i.Kind == "" {
-		return
+// updateParents finds the devices of the node again by which interfaces send: the node's addresses there are in their networks, too.
+func (t *Table) updateParents() {
+	parents := make(map[string]bool)
+	for _, i := range t.interfaces {
+		if i.Kind != "" {
+			parents[i.Master] = true
+		}
 	}
-	before := t.host.parents[i.Master]
-	t.host.parents[i.Master] = before + n
-	if before+n == 0 {
-		delete(t.host.parents, i.Master)
-	}
-	t.host.stale = t.host.stale || before == 0 || before+n == 0
+	t.host.stale = t.host.stale || !maps.Equal(parents, t.host.parents)
+	t.host.parents = parents
 }
 
 // followPrimary has the networks of the node's own addresses found again if an interface has become primary, or is not any more, and

@@ -130,7 +130,6 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 	if event.Kind == links.Removed {
 		if i != nil {
 			t.forgetRefused(i, event.Refused, now)
-			t.addParent(i.Interface, -1)
 		}
 		delete(t.interfaces, ref)
 		return nil, t.settle([]Observation{{Kind: Gone, Interface: ref, Reason: event.Reason}}, now)
@@ -142,7 +141,6 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 			first: next.View, vlans: make(map[string][]bpf.VLAN), claimed: make(map[netip.Addr]time.Time), scanRequests: make(map[scanKey]requested),
 		}
 		t.interfaces[ref] = i
-		t.addParent(next, 1)
 		t.setOrigin(i)
 		i.base = t.baseNetwork(i)
 	} else {
@@ -197,10 +195,6 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 	case before.Seen:
 		i.Lost = now
 	}
-	if before.Kind != next.Kind || before.Master != next.Master { // else all addresses of the node would be new again
-		t.addParent(before, -1)
-		t.addParent(next, 1)
-	}
 	i.Interface, i.Holder = next, holder
 	rules := subject(before, i.Origin.Peer)
 	t.setOrigin(i)
@@ -220,6 +214,7 @@ func (t *Table) rebase(i *Interface) {
 // the earlier observations that the caller has not handled yet.
 func (t *Table) settle(all []Observation, now time.Time) []Observation {
 	t.updateSubnets()
+	t.updateParents()
 	if t.host.stale {
 		all = append(all, t.moveHost(false, now)...)
 	}

@@ -97,7 +97,6 @@ func New(opts Options) *Table {
 		origins:    make(map[HostEnd]*Origin),
 		rolesAt:    time.Now().Add(time.Minute),
 		early:      make(map[detector.Interface][]bpf.Record),
-		host:       hostAddresses{parents: make(map[string]int)},
 		floods:     floods{next: time.Now().Add(sampleEvery), lines: rate.NewLimiter(rate.Every(time.Minute), 10)},
 		lostLines:  rate.NewLimiter(rate.Every(time.Minute), 10),
 		dropped:    map[string]uint64{droppedEarly: 0, droppedGone: 0, droppedVLANs: 0, droppedScan: 0},
