@@ -13,24 +13,30 @@ import (
 // Physical is the [Device.Kind] of a device that is not virtual, such as an SR-IOV function in a pod.
 const Physical = "physical"
 
-// Device is a device in another netns that has no host end: no device of its own on the host.
+// Device is a device of a netns.
 type Device struct {
 	Name  string
 	Index int
 	MAC   net.HardwareAddr
-	// Kind is macvlan, ipvlan, macvtap, ipvtap, vlan or [Physical].
+	// Kind is as in "ip -d link": macvlan, ipvlan, macvtap, ipvtap or vlan of one without a host end. That of one that is not virtual is
+	// empty, or [Physical] if it has no host end.
 	Kind string
-	// Parent is the index of the node's device that it sends by, unless it is Physical.
+	// Parent is the index of the device that it sends by (IFLA_LINK): of one without a host end that is the node's, unless it is Physical.
 	Parent int
 	VLAN   uint16 // of a vlan device
 	Up     bool
+
+	master   int    // the bridge, bond or VRF
+	nsid     int    // of the netns that the parent is in, -1 for the same
+	hardware uint16 // ARPHRD_
 }
 
 // MaxDevices limits what [DevicesWithoutHostEnd] lists: a pod may make any number.
 const MaxDevices = 64
 
-// DevicesWithoutHostEnd lists the devices of a netns whose packets reach the calling thread's netns, or the wire, without
-// passing a host end. If there are more than [MaxDevices], known ones, by index, are before others, and more counts those that are left out.
+// DevicesWithoutHostEnd lists the devices of a netns that have no device of their own on the host: their packets reach the calling
+// thread's netns, or the wire, without passing a host end. If there are more than [MaxDevices], known ones, by index, are before
+// others, and more counts those that are left out.
 func DevicesWithoutHostEnd(netnsFile *os.File, known map[int]bool) (devices []Device, more int, err error) {
 	host, err := os.Open(Self)
 	if err != nil {
@@ -44,28 +50,26 @@ func DevicesWithoutHostEnd(netnsFile *os.File, known map[int]bool) (devices []De
 			return fmt.Errorf("reading the host's netns id in %s: %w", netnsFile.Name(), err)
 		}
 		begin := func() { devices, others, more = devices[:0], others[:0], 0 } // an interrupted list begins again
-		err = eachDevice(begin, func(d device) {
+		err = eachDevice(begin, func(d Device) {
 			switch {
-			case slices.Contains([]string{"macvlan", "ipvlan", "macvtap", "ipvtap", "vlan"}, d.kind):
+			case slices.Contains([]string{"macvlan", "ipvlan", "macvtap", "ipvtap", "vlan"}, d.Kind):
 				if d.nsid < 0 || d.nsid != hostID {
 					return
 				}
-			case d.kind == "" && d.flags&unix.IFF_LOOPBACK == 0 && d.hardware == unix.ARPHRD_ETHER:
-				d.kind = Physical
+			case d.Kind == "" && d.hardware == unix.ARPHRD_ETHER:
+				d.Kind = Physical
 			default:
 				return
 			}
 			list := &others
-			if known[d.index] {
+			if known[d.Index] {
 				list = &devices
 			}
 			if len(*list) == MaxDevices {
 				more++
 				return
 			}
-			*list = append(*list, Device{
-				Name: d.name, Index: d.index, MAC: d.mac, Kind: d.kind, Parent: d.parent, VLAN: d.vlan, Up: d.flags&unix.IFF_UP != 0,
-			})
+			*list = append(*list, d)
 		})
 		if err != nil {
 			return fmt.Errorf("scanning netns %s: %w", netnsFile.Name(), err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net"
 	"slices"
 	"time"
 
@@ -85,22 +84,8 @@ func attributes(b []byte) iter.Seq2[uint16, []byte] {
 	}
 }
 
-type device struct {
-	name   string
-	kind   string // as in "ip -d link", empty for a physical device
-	index  int
-	parent int // IFLA_LINK
-	master int // the bridge, bond or VRF
-	nsid   int // of the netns that the parent is in, -1 for the same
-	vlan   uint16
-	flags  uint32
-
-	hardware uint16 // ARPHRD_
-	mac      net.HardwareAddr
-}
-
 // eachDevice lists the devices of the calling thread's netns. See dump.
-func eachDevice(begin func(), each func(device)) error {
+func eachDevice(begin func(), each func(Device)) error {
 	r := newDump(unix.RTM_GETLINK)
 	// Statistics are half of what the kernel sends about a device.
 	r.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(filterSkipStats)))
@@ -116,24 +101,24 @@ func eachDevice(begin func(), each func(device)) error {
 }
 
 // parseDevice reads an RTM_NEWLINK (struct ifinfomsg, linux/rtnetlink.h).
-func parseDevice(message []byte) (device, bool) {
+func parseDevice(message []byte) (Device, bool) {
 	if len(message) < unix.SizeofIfInfomsg {
-		return device{}, false
+		return Device{}, false
 	}
-	d := device{
+	d := Device{
 		hardware: binary.NativeEndian.Uint16(message[2:]),
-		index:    int(int32(binary.NativeEndian.Uint32(message[4:]))),
-		flags:    binary.NativeEndian.Uint32(message[8:]),
+		Index:    int(int32(binary.NativeEndian.Uint32(message[4:]))),
+		Up:       binary.NativeEndian.Uint32(message[8:])&unix.IFF_UP != 0,
 		nsid:     -1,
 	}
 	for kind, value := range attributes(message[unix.SizeofIfInfomsg:]) {
 		switch kind {
 		case unix.IFLA_IFNAME:
-			d.name = unix.ByteSliceToString(value)
+			d.Name = unix.ByteSliceToString(value)
 		case unix.IFLA_ADDRESS:
-			d.mac = slices.Clone(value)
+			d.MAC = slices.Clone(value)
 		case unix.IFLA_LINK:
-			d.parent = number(value)
+			d.Parent = number(value)
 		case unix.IFLA_MASTER:
 			d.master = number(value)
 		case unix.IFLA_LINK_NETNSID:
@@ -145,18 +130,18 @@ func parseDevice(message []byte) (device, bool) {
 	return d, true
 }
 
-func (d *device) parseInfo(info []byte) {
+func (d *Device) parseInfo(info []byte) {
 	for kind, value := range attributes(info) {
 		switch kind {
 		case unix.IFLA_INFO_KIND:
-			d.kind = unix.ByteSliceToString(value)
+			d.Kind = unix.ByteSliceToString(value)
 		case unix.IFLA_INFO_DATA:
-			if d.kind != "vlan" { // the kind comes before its data
+			if d.Kind != "vlan" { // the kind comes before its data
 				continue
 			}
 			for kind, value := range attributes(value) {
 				if kind == nl.IFLA_VLAN_ID && len(value) >= 2 {
-					d.vlan = binary.NativeEndian.Uint16(value)
+					d.VLAN = binary.NativeEndian.Uint16(value)
 				}
 			}
 		}

@@ -101,22 +101,17 @@ func (f *Finder) Scan(id, peer int) (ref Ref, view View, err error) {
 			continue
 		}
 		ref = next
-		view, err = f.enter(ref, id, peer)
+		var file *os.File
+		if file, err = f.Open(ref, id); err != nil {
+			continue
+		}
+		view, err = Scan(file, peer)
+		file.Close()
 		if err == nil || errors.Is(err, ErrNoPeer) {
 			break // it is the right netns
 		}
 	}
 	return ref, view, err
-}
-
-// enter scans the netns at the reference, if it still has that id.
-func (f *Finder) enter(ref Ref, id, peer int) (View, error) {
-	file, err := f.Open(ref, id)
-	if err != nil {
-		return View{}, err
-	}
-	defer file.Close()
-	return Scan(file, peer)
 }
 
 // Open opens the netns at the reference, if it still has that id.

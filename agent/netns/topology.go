@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -47,15 +46,15 @@ func (t *topology) path(index int) path {
 // readTopology reads the devices that list, which is [eachDevice], passes to each. peer is the index of the
 // pod's end of a host veth.
 // With [netlink.ErrDumpInterrupted] the result is incomplete.
-func readTopology(peer int, list func(begin func(), each func(device)) error) (topology, error) {
+func readTopology(peer int, list func(begin func(), each func(Device)) error) (topology, error) {
 	t := topology{paths: make(map[int]path), down: make(map[int]bool)}
 	var interrupted error
 	for range maxLists {
 		var waiting int // for their parents; most pods have none, and need one list
 		known := len(t.paths)
-		err := list(func() { waiting = 0 }, func(d device) {
-			if d.flags&unix.IFF_UP == 0 && len(t.down) < maxDevices {
-				t.down[d.index] = true
+		err := list(func() { waiting = 0 }, func(d Device) {
+			if !d.Up && len(t.down) < maxDevices {
+				t.down[d.Index] = true
 			}
 			if !t.add(d, peer) {
 				waiting++
@@ -75,37 +74,37 @@ func readTopology(peer int, list func(begin func(), each func(device)) error) (t
 
 // add adds one device. It returns false if the device may belong to the topology but its parent is not
 // known yet.
-func (t *topology) add(d device, peer int) bool {
-	if _, known := t.paths[d.index]; known && d.index != peer {
+func (t *topology) add(d Device, peer int) bool {
+	if _, known := t.paths[d.Index]; known && d.Index != peer {
 		return true
 	}
 	switch {
-	case d.index == peer:
-		t.peerName, t.peerDown = d.name, d.flags&unix.IFF_UP == 0
+	case d.Index == peer:
+		t.peerName, t.peerDown = d.Name, !d.Up
 		t.set(d, path{where: OnPeer})
 		return true
-	case d.name == "lo" || d.kind == "dummy" && !ServiceDevice(d.name):
+	case d.Name == "lo" || d.Kind == "dummy" && !ServiceDevice(d.Name):
 		if t.loopbacks == maxDevices {
 			t.truncated = true
 			return true
 		}
 		t.loopbacks++
-		t.paths[d.index] = path{where: OnLoopback}
+		t.paths[d.Index] = path{where: OnLoopback}
 		return true
-	case d.nsid >= 0 || d.kind != "vlan" && d.kind != "macvlan" && d.kind != "ipvlan":
+	case d.nsid >= 0 || d.Kind != "vlan" && d.Kind != "macvlan" && d.Kind != "ipvlan":
 		return true
 	}
-	path, ok := t.paths[d.parent]
+	path, ok := t.paths[d.Parent]
 	switch {
 	case !ok:
 		return false
 	case path.where != OnPeer:
 		return true
-	case d.kind != "vlan":
+	case d.Kind != "vlan":
 	case path.outer == 0:
-		path.outer = d.vlan
+		path.outer = d.VLAN
 	case path.inner == 0:
-		path.inner = d.vlan
+		path.inner = d.VLAN
 	default:
 		return true
 	}
@@ -118,8 +117,8 @@ func (t *topology) add(d device, peer int) bool {
 }
 
 // set records the path to a device, and to its master unless a shorter one is known.
-func (t *topology) set(d device, path path) {
-	t.paths[d.index] = path
+func (t *topology) set(d Device, path path) {
+	t.paths[d.Index] = path
 	if _, known := t.paths[d.master]; d.master != 0 && !known {
 		t.paths[d.master] = path
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // listOf yields devices as eachDevice does, and counts how often.
-func listOf(devices []device, lists *int) func(func(), func(device)) error {
-	return func(begin func(), each func(device)) error {
+func listOf(devices []Device, lists *int) func(func(), func(Device)) error {
+	return func(begin func(), each func(Device)) error {
 		*lists++
 		begin()
 		for _, d := range devices {
@@ -24,24 +24,24 @@ func listOf(devices []device, lists *int) func(func(), func(device)) error {
 
 // The devices of a pod are listed in the order in which they were made, and in the reverse order.
 func TestTopology(t *testing.T) {
-	pod := []device{
-		{index: 1, name: "lo", nsid: -1},
-		{index: 2, name: "eth0", kind: "veth", nsid: 0, parent: 77, master: 3},
-		{index: 3, name: "br0", kind: "bridge", nsid: -1},
-		{index: 4, name: "br0.100", kind: "vlan", parent: 3, vlan: 100, nsid: -1},
-		{index: 5, name: "br0.100.7", kind: "vlan", parent: 4, vlan: 7, nsid: -1},
-		{index: 6, name: "mv0", kind: "macvlan", parent: 5, nsid: -1},
-		{index: 7, name: "too.high", kind: "vlan", parent: 5, vlan: 8, nsid: -1},
-		{index: 8, name: "docker0", kind: "bridge", nsid: -1},
-		{index: 9, name: "docker0.9", kind: "vlan", parent: 8, vlan: 9, nsid: -1},
-		{index: 10, name: "dummy0", kind: "dummy", nsid: -1},
-		{index: 11, name: "other", kind: "vlan", parent: 2, vlan: 9, nsid: 5},
-		{index: 12, name: "br0.300", kind: "vlan", parent: 3, vlan: 300, nsid: -1, master: 13},
-		{index: 13, name: "br300", kind: "bridge", nsid: -1},
-		{index: 14, name: "mv300", kind: "macvlan", parent: 13, nsid: -1},
-		{index: 15, name: "tap0", kind: "tun", nsid: -1, master: 3},
-		{index: 16, name: "kube-ipvs0", kind: "dummy", nsid: -1},
-		{index: 17, name: "eth0.400", kind: "vlan", parent: 2, vlan: 400, nsid: -1, master: 3},
+	pod := []Device{
+		{Index: 1, Name: "lo", nsid: -1},
+		{Index: 2, Name: "eth0", Kind: "veth", nsid: 0, Parent: 77, master: 3},
+		{Index: 3, Name: "br0", Kind: "bridge", nsid: -1},
+		{Index: 4, Name: "br0.100", Kind: "vlan", Parent: 3, VLAN: 100, nsid: -1},
+		{Index: 5, Name: "br0.100.7", Kind: "vlan", Parent: 4, VLAN: 7, nsid: -1},
+		{Index: 6, Name: "mv0", Kind: "macvlan", Parent: 5, nsid: -1},
+		{Index: 7, Name: "too.high", Kind: "vlan", Parent: 5, VLAN: 8, nsid: -1},
+		{Index: 8, Name: "docker0", Kind: "bridge", nsid: -1},
+		{Index: 9, Name: "docker0.9", Kind: "vlan", Parent: 8, VLAN: 9, nsid: -1},
+		{Index: 10, Name: "dummy0", Kind: "dummy", nsid: -1},
+		{Index: 11, Name: "other", Kind: "vlan", Parent: 2, VLAN: 9, nsid: 5},
+		{Index: 12, Name: "br0.300", Kind: "vlan", Parent: 3, VLAN: 300, nsid: -1, master: 13},
+		{Index: 13, Name: "br300", Kind: "bridge", nsid: -1},
+		{Index: 14, Name: "mv300", Kind: "macvlan", Parent: 13, nsid: -1},
+		{Index: 15, Name: "tap0", Kind: "tun", nsid: -1, master: 3},
+		{Index: 16, Name: "kube-ipvs0", Kind: "dummy", nsid: -1},
+		{Index: 17, Name: "eth0.400", Kind: "vlan", Parent: 2, VLAN: 400, nsid: -1, master: 3},
 	}
 	want := map[int]path{
 		1: {where: OnLoopback}, 10: {where: OnLoopback},
@@ -75,15 +75,15 @@ func TestTopology(t *testing.T) {
 
 // The limits of devices on top of the peer and of loopback devices hold, and are separate.
 func TestTopologyIsBounded(t *testing.T) {
-	var pod []device
+	var pod []Device
 	for n := range 10_000 {
-		pod = append(pod, device{index: 100 + n, name: fmt.Sprint("d", n), kind: "dummy", nsid: -1})
+		pod = append(pod, Device{Index: 100 + n, Name: fmt.Sprint("d", n), Kind: "dummy", nsid: -1})
 	}
 	pod = append(pod,
-		device{index: 2, name: "eth0", kind: "veth", nsid: 0},
-		device{index: 3, name: "eth0.7", kind: "vlan", parent: 2, vlan: 7, nsid: -1})
+		Device{Index: 2, Name: "eth0", Kind: "veth", nsid: 0},
+		Device{Index: 3, Name: "eth0.7", Kind: "vlan", Parent: 2, VLAN: 7, nsid: -1})
 	for n := range 10_000 {
-		pod = append(pod, device{index: 20_000 + n, name: fmt.Sprint("m", n), kind: "macvlan", parent: 2, nsid: -1})
+		pod = append(pod, Device{Index: 20_000 + n, Name: fmt.Sprint("m", n), Kind: "macvlan", Parent: 2, nsid: -1})
 	}
 	lists := 0
 	got, err := readTopology(2, listOf(pod, &lists))
@@ -110,12 +110,12 @@ func TestParseDevice(t *testing.T) {
 		nl.NewRtAttr(unix.IFLA_LINK, nl.Uint32Attr(2)).Serialize(),
 		nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(3)).Serialize(),
 		info.Serialize())
-	want := device{
-		name: "eth0.4094", kind: "vlan", index: 42, parent: 2, master: 3, nsid: -1, vlan: 4094,
-		flags: unix.IFF_UP, hardware: unix.ARPHRD_ETHER,
+	want := Device{
+		Name: "eth0.4094", Kind: "vlan", Index: 42, Parent: 2, master: 3, nsid: -1, VLAN: 4094,
+		Up: true, hardware: unix.ARPHRD_ETHER,
 	}
 	got, ok := parseDevice(message)
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(device{})); !ok || diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Device{})); !ok || diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	// A message that is cut anywhere is read up to the cut.
