@@ -20,8 +20,12 @@ type LocalRoute struct {
 	OuterVLAN, InnerVLAN uint16
 }
 
-// readRoutes reads the local routes of the calling thread's netns. Those to devices that do not receive through the peer
-// have a limit of their own: they must not displace others.
+// maxRoutes is how many local routes are read, also those of addresses: a pod that is a node has one for each Service, and a pod can
+// make a million in seconds.
+const maxRoutes = 1 << 16
+
+// readRoutes reads the local routes of IPv4 in the table "local" of the calling thread's netns. Those to devices that do not receive
+// through the peer have a limit of their own: they must not displace others.
 func (v *View) readRoutes(devices *topology) error {
 	listed := make(map[netip.Prefix]bool)
 	for _, a := range v.Addresses {
@@ -29,46 +33,6 @@ func (v *View) readRoutes(devices *topology) error {
 			listed[netip.PrefixFrom(a.IP, a.IP.BitLen())] = true
 		}
 	}
-	var here, elsewhere []LocalRoute
-	err := eachLocalRoute(func() { here, elsewhere = nil, nil }, func(prefix netip.Prefix, index int) (more bool) {
-		at := devices.path(index)
-		if index == 0 { // it has a nexthop object; the kernel does not care for the device
-			at = path{where: OnLoopback}
-		}
-		r := LocalRoute{prefix, at.where, at.outer, at.inner}
-		switch {
-		case listed[prefix]:
-		case r.Where != Elsewhere:
-			here = append(here, r)
-		case len(elsewhere) == maxAddresses:
-			v.More = true
-		default:
-			elsewhere = append(elsewhere, r)
-		}
-		return len(here) <= maxAddresses
-	})
-	if errors.Is(err, unix.ENOENT) { // the table is made with the first route
-		err = nil
-	}
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) && !errors.Is(err, errTooMany) {
-		return fmt.Errorf("listing local routes: %w", err)
-	}
-	v.LocalRoutes = append(here[:min(len(here), maxAddresses)], elsewhere...)
-	v.Truncated = v.Truncated || err != nil
-	v.More = v.More || v.Truncated
-	return nil
-}
-
-// errTooMany says that a list was not read to its end: a pod can make a million routes in seconds.
-var errTooMany = errors.New("too many")
-
-// maxRoutes is how many local routes are read, also those of addresses: a pod that is a node has one for each Service.
-const maxRoutes = 1 << 16
-
-// eachLocalRoute lists the local routes of IPv4 in the table "local" of the calling thread's netns, also those of
-// addresses, with the indexes of their devices: at most 65,536, and until each returns false. Then the error is errTooMany.
-// See dump.
-func eachLocalRoute(begin func(), each func(prefix netip.Prefix, index int) (more bool)) error {
 	socket, err := nl.Subscribe(unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("opening a netlink socket: %w", err)
@@ -82,19 +46,39 @@ func eachLocalRoute(begin func(), each func(prefix netip.Prefix, index int) (mor
 	r := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
 	r.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}
 	r.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_INET, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}})
+
+	var here, elsewhere []LocalRoute
 	read, stopped := 0, false
-	err = dump(r, unix.RTM_NEWROUTE, func() { read = 0; begin() }, func(message []byte) {
-		read++
+	err = dump(r, unix.RTM_NEWROUTE, func() { here, elsewhere, read = nil, nil, 0 }, func(message []byte) {
 		prefix, index, ok := parseLocalRoute(message)
-		if !stopped && (read > maxRoutes || ok && !each(prefix, index)) {
+		at := devices.path(index)
+		if index == 0 { // it has a nexthop object; the kernel does not care for the device
+			at = path{where: OnLoopback}
+		}
+		switch r := (LocalRoute{prefix, at.where, at.outer, at.inner}); {
+		case !ok || listed[prefix]:
+		case r.Where != Elsewhere:
+			here = append(here, r)
+		case len(elsewhere) == maxAddresses:
+			v.More = true
+		default:
+			elsewhere = append(elsewhere, r)
+		}
+		if read++; !stopped && (read > maxRoutes || len(here) > maxAddresses) {
 			stopped = true
 			socket.Close() // the kernel makes the next part of the list only when it is read
 		}
 	})
-	if stopped {
-		return errTooMany
+	if errors.Is(err, unix.ENOENT) { // the table is made with the first route
+		err = nil
 	}
-	return err
+	if err != nil && !stopped && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return fmt.Errorf("listing local routes: %w", err)
+	}
+	v.LocalRoutes = append(here[:min(len(here), maxAddresses)], elsewhere...)
+	v.Truncated = v.Truncated || stopped || err != nil
+	v.More = v.More || v.Truncated
+	return nil
 }
 
 // parseLocalRoute reads an RTM_NEWROUTE (struct rtmsg, linux/rtnetlink.h). It returns false if that is not a local route
