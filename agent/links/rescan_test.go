@@ -256,7 +256,6 @@ func TestFirstScansComeFirst(t *testing.T) {
 		"a device inside of a pod":     {new(namespace), false, 1, true},
 	} {
 		w := &Watcher{opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), table: newHarness(t).table, finder: finder}
-		w.attacher.log = w.opts.Log
 		now := time.Now()
 		later := scans{pacer: pacer{next: now.Add(time.Hour)}}
 		w.table.veths[7] = &tracked{iface: Interface{Index: 7, Listed: true, State: Pending}, ns: test.ns, scans: later}

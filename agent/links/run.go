@@ -30,11 +30,11 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 func (w *Watcher) close(ctx context.Context) {
 	w.flush(ctx)
-	count := len(w.attacher.attached)
+	count := len(w.attached)
 	w.opts.Log.Info("detaching", "interfaces", count)
 	for _, veth := range w.table.veths {
 		began := time.Now()
-		w.attacher.detach(&veth.iface)
+		w.detach(&veth.iface)
 		time.Sleep(min(attachPause(began), maxDetachPauses/time.Duration(max(count, 1))))
 	}
 	w.finder.Close()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -56,7 +55,8 @@ type Watcher struct {
 	updates              <-chan netlink.LinkUpdate // of the session
 	table                *table
 	finder               *netns.Finder
-	attacher             attacher
+	attached             map[uint32]*bpf.Attachment // by generation
+	pruneDue             bool                       // some were detached
 	inside               inside
 	names                *netns.NameWatch // nil between sessions, and if that failed
 	netkit               []Interface      // those that cannot be observed
@@ -83,7 +83,7 @@ func New(opts Options) (*Watcher, error) {
 		requests: requests{wake: make(chan struct{}, 1), set: make(map[any]bool)},
 		finder:   finder,
 		inside:   inside{log: opts.Log, finder: finder, identify: finder.Identify, names: newScans(time.Now())},
-		attacher: attacher{log: opts.Log, observer: opts.Observer, attached: make(map[uint32]*bpf.Attachment)},
+		attached: make(map[uint32]*bpf.Attachment),
 	}
 	w.ignore.Store(new(func(string) bool))
 	ignored := func(name string) bool { ignore := *w.ignore.Load(); return ignore != nil && ignore(name) }
@@ -175,13 +175,9 @@ func (w *Watcher) resync(ctx context.Context, now time.Time) error {
 		byIndex[link.Attrs().Index] = link
 	}
 	for _, veth := range w.table.veths {
-		if veth.observed() && !veth.attach.due {
-			state, reason := w.attacher.check(&veth.iface, byIndex[veth.iface.Index])
-			w.table.setState(veth, state, reason, now)
-			veth.attach.due = state == Failed
-		}
+		w.check(veth, byIndex[veth.iface.Index], now)
 	}
-	w.attacher.prune()
+	w.prune()
 	if w.names != nil {
 		if err := w.names.AddDirectories(); err != nil {
 			w.opts.Log.Warn("new namespaces are found at the next resync only", "error", err)
@@ -214,8 +210,7 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 	w.flush(ctx) // before attaching: another name of a netns replaces its devices
 	if veth := w.table.toAttach(now); veth != nil && !w.attachPacer.next.After(now) && !w.starting() {
 		began := time.Now()
-		open := func() (*os.File, error) { return w.finder.Open(veth.ns.ref, veth.nsid) }
-		state, reason := w.attacher.attach(&veth.iface, veth.iface.State == Waiting, open)
+		state, reason := w.attach(veth)
 		w.table.setState(veth, state, reason, time.Now())
 		w.attachPacer.pause(time.Now(), attachPause(began))
 	}
@@ -276,10 +271,8 @@ func (w *Watcher) listInside(now time.Time) {
 		w.table.setInside(ns, w.canAttachInside(), now)
 		for _, device := range w.table.veths {
 			// Another device may have got the index of one that was deleted.
-			if device.ns == ns && device.observed() && !device.attach.due {
-				state, reason := w.attacher.check(&device.iface, nil)
-				w.table.setState(device, state, reason, now)
-				device.attach.due = state == Failed
+			if device.ns == ns {
+				w.check(device, nil, now)
 			}
 		}
 	}
@@ -335,7 +328,7 @@ func (w *Watcher) flush(ctx context.Context) {
 	w.table.events = nil
 	for _, event := range events {
 		if event.Kind == Removed {
-			event.Refused = w.attacher.detach(event.Interface)
+			event.Refused = w.detach(event.Interface)
 			if event.Interface.FirstName == "" {
 				continue // the agent never got an Added event for it
 			}

@@ -1,0 +1,116 @@
+package links
+
+import (
+	"errors"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/bpf"
+)
+
+// attach attaches the observer to an interface and returns its new state. Only for one that has waited it may create a qdisc.
+func (w *Watcher) attach(veth *tracked) (State, string) {
+	began, i := time.Now(), &veth.iface
+	opts := bpf.AttachOptions{Generation: i.Generation, CreateQdisc: i.State == Waiting, Netkit: i.Netkit}
+	if i.Kind != "" {
+		file, err := w.finder.Open(veth.ns.ref, veth.nsid)
+		if err != nil {
+			return Failed, err.Error()
+		}
+		defer file.Close()
+		opts.Inside = &bpf.Inside{Ifindex: i.InnerIndex, Do: func(f func(cookie uint64) error) error {
+			return netns.Do(file, func() error {
+				cookie, err := netns.Cookie()
+				if err != nil {
+					return err
+				}
+				return f(cookie)
+			})
+		}}
+	}
+	attachment, err := w.opts.Observer.Attach(i.Index, opts)
+	switch {
+	case err == nil:
+		w.attached[i.Generation] = attachment
+		if i.State == Failed {
+			w.opts.Log.Info("interface is observed again", "interface", i.Name)
+		}
+		w.opts.Log.Debug("attached", "interface", i.Name, "ifindex", i.Index, "generation", i.Generation, "took", time.Since(began))
+		return stateOf(attachment, nil)
+	case errors.Is(err, bpf.ErrNoQdisc):
+		return Waiting, "for the pod's set-up to end before a qdisc is made"
+	case errors.Is(err, bpf.ErrGone):
+		return Failed, "the device is gone" // its RTM_DELLINK is under way
+	}
+	if i.State != Failed || i.Reason != err.Error() {
+		w.opts.Log.Error("interface cannot be observed, trying again at every resync", "interface", i.Name, "error", err)
+	}
+	return Failed, err.Error()
+}
+
+// check asks the kernel for the state of an interface, unless attaching is due. The link was just listed, or is nil if the interface has
+// none. A Failed one can be attached to again.
+func (w *Watcher) check(veth *tracked, link netlink.Link, now time.Time) {
+	i := &veth.iface
+	if !veth.observed() || veth.attach.due {
+		return
+	}
+	state, reason := i.State, i.Reason
+	if attachment := w.attached[i.Generation]; attachment != nil {
+		state, reason = stateOf(attachment, link)
+		if state == Failed {
+			w.opts.Log.Warn("interface is not observed any more, attaching again", "interface", i.Name, "reason", reason)
+			w.detach(i)
+		}
+		if state == Shadowed && i.State != Shadowed {
+			w.opts.Log.Warn("interface is shadowed: another program runs before dupip's and may drop packets", "interface", i.Name)
+		}
+	}
+	w.table.setState(veth, state, reason, now)
+	veth.attach.due = state == Failed
+}
+
+// stateOf asks the kernel whether our program is there and runs first. It reads a link that is nil.
+func stateOf(attachment *bpf.Attachment, link netlink.Link) (State, string) {
+	state, err := attachment.State(link)
+	switch {
+	case err != nil:
+		return Failed, err.Error()
+	case state == bpf.Shadowed:
+		return Shadowed, "another program runs before dupip's and may drop packets"
+	case state == bpf.Detached:
+		return Failed, "another program detached ours"
+	}
+	return Attached, ""
+}
+
+// detach detaches from an interface and returns its last counters.
+func (w *Watcher) detach(i *Interface) bpf.Counters {
+	attachment := w.attached[i.Generation]
+	if attachment == nil {
+		return bpf.Counters{}
+	}
+	refused, _ := w.opts.Observer.Counters(i.Index) // fails if the interface is not in the kernel's table
+	delete(w.attached, i.Generation)
+	w.pruneDue = true
+	if err := attachment.Close(); err != nil && !errors.Is(err, bpf.ErrGone) {
+		w.opts.Log.Warn("detaching failed; a restart of the agent removes what is left", "interface", i.Name, "error", err)
+	} else {
+		w.opts.Log.Debug("detached", "interface", i.Name, "ifindex", i.Index, "generation", i.Generation)
+	}
+	return refused
+}
+
+// prune removes the addresses of detached interfaces from the kernel's table. It does not run with
+// every detach, because many pods may end at once.
+func (w *Watcher) prune() {
+	if !w.pruneDue {
+		return
+	}
+	w.pruneDue = false
+	if err := w.opts.Observer.Prune(); err != nil {
+		w.opts.Log.Warn("addresses of interfaces that are gone could not be removed from the kernel's table; the next interface that goes tries again", "error", err)
+	}
+}
