@@ -130,8 +130,7 @@ func mountOf(mountinfo, dir string) (point string, private bool) {
 
 // checkPods checks whether the namespaces behind pod interfaces can be found and entered.
 func checkPods(ctx context.Context, known *facts) Check {
-	var pods []links.Surveyed
-	var unsupported []links.Interface
+	var pods, unsupported []links.Interface
 	var unseen, closed []string
 	mode, _ := bpf.ResolveMode(bpf.Auto) // what it fails for is another check's subject
 	// A pod may end meanwhile, so failures are tried again.
@@ -143,7 +142,7 @@ func checkPods(ctx context.Context, known *facts) Check {
 		}
 		unseen, closed = nil, nil
 		for _, pod := range pods {
-			if err := readNetns(pod); !pod.Found {
+			if err := readNetns(pod); !pod.Seen {
 				unseen = append(unseen, pod.Name)
 			} else if err != nil {
 				closed = append(closed, fmt.Sprintf("%s (%v)", pod.Name, err))
@@ -183,12 +182,12 @@ func checkPods(ctx context.Context, known *facts) Check {
 }
 
 // readNetns enters the namespace behind an interface.
-func readNetns(pod links.Surveyed) error {
+func readNetns(pod links.Interface) error {
 	file, err := os.Open(pod.Netns.Path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	_, err = netns.Scan(file, pod.Peer)
+	_, err = netns.Scan(file, pod.InnerIndex)
 	return err
 }

@@ -8,19 +8,10 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 )
 
-// Surveyed is a pod interface that a [Watcher] would observe.
-type Surveyed struct {
-	Name string
-	// Peer is the index of its other end, in the pod.
-	Peer int
-	// Netns is the netns behind it. Found is false when nothing leads to it.
-	Netns netns.Ref
-	Found bool
-}
-
 // Survey lists the interfaces that a [Watcher] of the calling thread's netns would observe, and the
 // pod devices that it could not. It changes none of them. insideToo: the observer could be attached inside of a netns.
-func Survey(insideToo bool) (pods []Surveyed, devices []Interface, err error) {
+// InnerIndex is also that of the pod's end of a pair.
+func Survey(insideToo bool) (pods, devices []Interface, err error) {
 	all, err := listLinks()
 	if err != nil {
 		return nil, nil, err
@@ -47,7 +38,7 @@ func Survey(insideToo bool) (pods []Surveyed, devices []Interface, err error) {
 		if !routes.leadsToNetns(link) || !found && signs.match(attrs.Index, attrs.HardwareAddr) {
 			continue // as in table.classify
 		}
-		pods = append(pods, Surveyed{Name: attrs.Name, Peer: attrs.ParentIndex, Netns: ref, Found: found})
+		pods = append(pods, Interface{Name: attrs.Name, InnerIndex: attrs.ParentIndex, Netns: ref, Seen: found})
 	}
 	refs, err := finder.Refs()
 	others := inside{log: slog.New(slog.DiscardHandler), identify: func(*os.File) int { return 0 }}
@@ -56,7 +47,7 @@ func Survey(insideToo bool) (pods []Surveyed, devices []Interface, err error) {
 	for _, ns := range others.namespaces {
 		for _, d := range ns.devices {
 			if ns.observable(d, insideToo) {
-				pods = append(pods, Surveyed{Name: d.Name, Peer: d.Index, Netns: ns.ref, Found: true})
+				pods = append(pods, Interface{Name: d.Name, InnerIndex: d.Index, Netns: ns.ref, Seen: true})
 			}
 		}
 	}

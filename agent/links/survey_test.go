@@ -27,7 +27,7 @@ func TestSurvey(t *testing.T) {
 		switch p.Name {
 		case "surveyed":
 			found = true
-			if !p.Found || p.Netns.Pid != pod.Pid || p.Peer == 0 {
+			if !p.Seen || p.Netns.Pid != pod.Pid || p.InnerIndex == 0 {
 				t.Errorf("got %+v, want the netns of pid %d", p, pod.Pid)
 			}
 		case "leaving":
@@ -54,7 +54,7 @@ func TestSurveyKnowsHiddenUplinks(t *testing.T) {
 	must(t, err)
 	found := make(map[string]bool)
 	for _, p := range pods {
-		found[p.Name] = p.Found
+		found[p.Name] = p.Seen
 	}
 	if want := map[string]bool{"concealed": false, "boxed": true}; !maps.Equal(found, want) {
 		t.Errorf("found %v, want %v", found, want)
