@@ -41,9 +41,6 @@ func (o *Observer) Forget(addresses []Address) error {
 		return fmt.Errorf("forget addresses: %w", os.ErrClosed)
 	}
 	err := o.remove(keys)
-	if err != nil {
-		err = fmt.Errorf("forget addresses: %w", err)
-	}
 	// Last: a program that finds the new epoch finds no forgotten address, and so fills no slot with one.
 	return errors.Join(err, o.renewEpoch())
 }
@@ -73,10 +70,7 @@ func (o *Observer) Prune() error {
 			return fmt.Errorf("list the addresses: %w", err)
 		}
 	}
-	if err := o.remove(stale); err != nil {
-		return fmt.Errorf("remove an address: %w", err)
-	}
-	return nil
+	return o.remove(stale)
 }
 
 // remove removes addresses from the kernel's table, if they are there.
@@ -86,7 +80,7 @@ func (o *Observer) remove(keys []address) error {
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			n++ // the kernel has replaced that one, and stopped there
 		} else if err != nil {
-			return err
+			return fmt.Errorf("remove an address: %w", err)
 		}
 		keys = keys[min(n, len(keys)):]
 	}

@@ -270,14 +270,15 @@ func (f *Finder) Refs() ([]Ref, error) {
 // inode returns the inode of the netns at path, and an error if path is no namespace file.
 func inode(path string) (uint64, error) {
 	var fs unix.Statfs_t
-	if err := unix.Statfs(path, &fs); err != nil {
-		return 0, fmt.Errorf("reading netns file %s: %w", path, err)
-	}
-	if fs.Type != unix.NSFS_MAGIC {
-		return 0, fmt.Errorf("reading netns file %s: not a namespace", path)
-	}
 	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
+	err := unix.Statfs(path, &fs)
+	if err == nil && fs.Type != unix.NSFS_MAGIC {
+		err = errors.New("not a namespace")
+	}
+	if err == nil {
+		err = unix.Stat(path, &st)
+	}
+	if err != nil {
 		return 0, fmt.Errorf("reading netns file %s: %w", path, err)
 	}
 	return st.Ino, nil

@@ -24,27 +24,17 @@ func init() { runtime.LockOSThread() }
 // its own netns ends with its goroutine, so no other code runs in the wrong one. Errors of fn are not
 // wrapped.
 func Do(file *os.File, fn func() error) error {
-	return do(func() error {
-		if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("entering netns %s: %w", file.Name(), err)
-		}
-		return nil
-	}, fn)
+	return do("entering netns "+file.Name(), func() error { return unix.Setns(int(file.Fd()), unix.CLONE_NEWNET) }, fn)
 }
 
 // DoInNew runs fn like [Do], inside a new netns. The netns ends with all its devices when fn has returned
 // and closed its sockets. Goroutines that fn starts do not run in it.
 func DoInNew(fn func() error) error {
-	return do(func() error {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("making a netns (needs CAP_SYS_ADMIN): %w", err)
-		}
-		return nil
-	}, fn)
+	return do("making a netns (needs CAP_SYS_ADMIN)", func() error { return unix.Unshare(unix.CLONE_NEWNET) }, fn)
 }
 
-// do runs fn like [Do], after enter has entered the netns.
-func do(enter, fn func() error) error {
+// do runs fn like [Do], after enter has entered the netns, which errors of enter call what.
+func do(what string, enter, fn func() error) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
@@ -57,7 +47,7 @@ func do(enter, fn func() error) error {
 		defer back.Close()
 		if err := enter(); err != nil {
 			runtime.UnlockOSThread()
-			result <- err
+			result <- fmt.Errorf("%s: %w", what, err)
 			return
 		}
 		err = fn()
