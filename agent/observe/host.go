@@ -36,11 +36,12 @@ func (h *hostAddresses) carriesGossip(device string) bool {
 	return h.gossip.Subnet.IsValid() && h.gossip.Device == device
 }
 
-// hostKeys finds the networks of the node's addresses, and counts the addresses that are omitted because there are too many: never the one
+// hostKeys finds the networks of the node's addresses, with the set of their keys, and counts the addresses that are omitted because there are too many: never the one
 // at which the node receives gossip, and its main ones come first in the list. An address on several devices counts once in
 // each network; one on the host end of a secondary interface is not the node's in the networks of pods.
-func (t *Table) hostKeys(list []links.HostAddress) (keys []hostAddress, omitted int) {
-	known, secondary, lacking := make(map[detector.Key]bool), make(map[int]bool), make(map[netip.Addr]bool)
+func (t *Table) hostKeys(list []links.HostAddress) (keys []hostAddress, known map[detector.Key]bool, omitted int) {
+	known = make(map[detector.Key]bool)
+	secondary, lacking := make(map[int]bool), make(map[netip.Addr]bool)
 	for _, i := range t.interfaces {
 		secondary[i.Index] = !i.Primary()
 	}
@@ -68,7 +69,7 @@ func (t *Table) hostKeys(list []links.HostAddress) (keys []hostAddress, omitted 
 			add(key, address)
 		}
 	}
-	return keys, len(lacking)
+	return keys, known, len(lacking)
 }
 
 // segmentKey returns the second key of an address of the node: in the network of devices inside of pods that send by its device. Where
@@ -120,11 +121,7 @@ func (t *Table) setHost(list []links.HostAddress, now time.Time) (all []Observat
 // moveHost moves the node's own addresses into the networks that they are in now. It observes all, or those only that are new in a
 // network, or are on another device there.
 func (t *Table) moveHost(observeAll bool, now time.Time) (all []Observation) {
-	present, omitted := t.hostKeys(t.host.listed)
-	kept := make(map[detector.Key]bool, len(present))
-	for _, address := range present {
-		kept[address.key] = true
-	}
+	present, kept, omitted := t.hostKeys(t.host.listed)
 	before := make(map[detector.Key]int, len(t.host.keys))
 	for _, old := range t.host.keys {
 		before[old.key] = old.Index
