@@ -130,26 +130,20 @@ func (h *tcHook) state(link netlink.Link) (State, error) {
 	if err != nil {
 		return Detached, err
 	}
-	before := false
-	for _, filter := range filters {
-		if h.isMine(filter) {
-			if before {
-				return Shadowed, nil
-			}
-			programs, err := chainPrograms(h.ifindex, ebpf.AttachTCXIngress)
-			if err != nil {
-				return Detached, err
-			}
-			if len(programs) > 0 {
-				return Shadowed, nil
-			}
-			return shadowedByXDP(h.ifindex, link)
-		}
-		// Another chain runs only when a filter of chain 0 sends a packet there.
-		chain := filter.Attrs().Chain
-		before = before || chain == nil || *chain == 0
+	mine := slices.IndexFunc(filters, h.isMine)
+	if mine < 0 {
+		return Detached, nil
 	}
-	return Detached, nil
+	// Another chain runs only when a filter of chain 0 sends a packet there.
+	before := slices.ContainsFunc(filters[:mine], func(f netlink.Filter) bool { return f.Attrs().Chain == nil || *f.Attrs().Chain == 0 })
+	programs, err := chainPrograms(h.ifindex, ebpf.AttachTCXIngress)
+	switch {
+	case err != nil:
+		return Detached, err
+	case before || len(programs) > 0:
+		return Shadowed, nil
+	}
+	return shadowedByXDP(h.ifindex, link)
 }
 
 func (h *tcHook) Close() error {

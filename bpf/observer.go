@@ -167,11 +167,7 @@ func (o *Observer) Close() error {
 	}
 	o.mu.Unlock()
 
-	for name, ring := range map[string]*ring{"records": o.records, "frames": o.frames} {
-		if err := ring.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
-			errs = append(errs, fmt.Errorf("close the ring of %s: %w", name, err))
-		}
-	}
+	errs = append(errs, o.records.Close(), o.frames.Close())
 	o.tableMu.Lock()
 	defer o.tableMu.Unlock()
 	o.unloaded = true
