@@ -102,15 +102,3 @@ func (w *Watcher) detach(i *Interface) bpf.Counters {
 	}
 	return refused
 }
-
-// prune removes the addresses of detached interfaces from the kernel's table. It does not run with
-// every detach, because many pods may end at once.
-func (w *Watcher) prune() {
-	if !w.pruneDue {
-		return
-	}
-	w.pruneDue = false
-	if err := w.opts.Observer.Prune(); err != nil {
-		w.opts.Log.Warn("addresses of interfaces that are gone could not be removed from the kernel's table; the next interface that goes tries again", "error", err)
-	}
-}

@@ -177,7 +177,12 @@ func (w *Watcher) resync(ctx context.Context, now time.Time) error {
 	for _, veth := range w.table.veths {
 		w.check(veth, byIndex[veth.iface.Index], now)
 	}
-	w.prune()
+	if w.pruneDue { // not with every detach, because many pods may end at once
+		w.pruneDue = false
+		if err := w.opts.Observer.Prune(); err != nil {
+			w.opts.Log.Warn("addresses of interfaces that are gone could not be removed from the kernel's table; the next interface that goes tries again", "error", err)
+		}
+	}
 	if w.names != nil {
 		if err := w.names.AddDirectories(); err != nil {
 			w.opts.Log.Warn("new namespaces are found at the next resync only", "error", err)
