@@ -11,7 +11,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 )
 
 const (
@@ -37,10 +36,9 @@ type Entry struct {
 
 // Cache is libcni's cache of results. It is not safe for concurrent use.
 type Cache struct {
-	dir     string
-	files   map[string]string // by sandbox
-	changed time.Time         // of the folder, when it was listed
-	more    bool              // it has entries that were not listed
+	dir   string
+	files map[string]string // by sandbox, as listed last
+	more  bool              // it has entries that were not listed
 }
 
 // NewCache returns the cache in a folder of the node, which need not exist.
@@ -59,27 +57,18 @@ func (c *Cache) List() (sandboxes []string, err error) {
 	return slices.Collect(maps.Keys(c.files)), nil
 }
 
-// refresh lists the folder again if it has changed: its entries are named NETWORK-SANDBOX-INTERFACE.
+// refresh lists the folder: its entries are named NETWORK-SANDBOX-INTERFACE.
 func (c *Cache) refresh(root hostRoot) error {
 	folder, err := root.open(c.dir, fs.ModeDir)
 	if err != nil {
-		c.files = nil
 		return err
 	}
 	defer folder.Close()
-	info, err := folder.Stat()
-	if err != nil || c.files != nil && info.ModTime().Equal(c.changed) {
-		return err
-	}
 	names, err := folder.Readdirnames(maxEntries + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("listing the node's %s: %w", c.dir, err)
 	}
-	c.files, c.changed = make(map[string]string), info.ModTime()
-	if time.Since(c.changed) < time.Second {
-		c.changed = time.Time{} // clocks of file systems are coarse: it may change again within this one
-	}
-	c.more = len(names) > maxEntries
+	c.files, c.more = make(map[string]string), len(names) > maxEntries
 	for _, name := range names[:min(len(names), maxEntries)] {
 		if id, ok := strings.CutSuffix(name, "-"+DefaultInterface); ok {
 			c.files[id[strings.LastIndexByte(id, '-')+1:]] = name
@@ -95,10 +84,13 @@ func (c *Cache) Read(sandbox string) (*Entry, error) {
 		return nil, err
 	}
 	defer root.close()
-	if err := c.refresh(root); err != nil {
-		return nil, err
-	}
 	name, ok := c.files[sandbox]
+	if !ok { // it came since then
+		if err := c.refresh(root); err != nil {
+			return nil, err
+		}
+		name, ok = c.files[sandbox]
+	}
 	switch {
 	case !ok && c.more:
 		return nil, fmt.Errorf("sandbox %s is not among the first %d files in the node's %s: remove what failed clean-ups left there", sandbox, maxEntries, c.dir)
