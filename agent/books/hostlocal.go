@@ -10,7 +10,6 @@ import (
 	"maps"
 	"math"
 	"net/netip"
-	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -36,8 +35,6 @@ const (
 	maxReservations = 1 << 16
 	// maxReservation is the size of a reservation in bytes: the ids of a container and of an interface.
 	maxReservation = 512
-	// lookAgain is how long files are taken to be unchanged if their folder is: a person may edit them.
-	lookAgain = 10 * time.Second
 )
 
 // Reserved is what an IPAM has reserved in one network of CNI's configuration. It does not change.
@@ -123,14 +120,7 @@ func versionOf(stat *unix.Stat_t) version { return version{stat.Ino, stat.Ctim} 
 // it: what it reads may change meanwhile. It is not safe for concurrent use.
 type HostLocal struct {
 	confDir string
-	last    map[string]*listing // by path of the store
-}
-
-// listing is one reading of a store.
-type listing struct {
-	*Reserved
-	changed time.Time // of the folder
-	at      time.Time // when the files were looked at
+	last    map[string]*Reserved // by path of the store
 }
 
 // NewHostLocal returns a reader for the networks that a folder of the node configures.
@@ -150,13 +140,15 @@ func (h *HostLocal) Read() (all []*Reserved, err error) {
 	}
 	defer root.close()
 	networks, err := h.networks(root)
-	read := make(map[string]*listing)
+	read := make(map[string]*Reserved)
 	for _, n := range networks {
 		if read[n.Store] != nil {
 			continue // two files may configure one network
 		}
-		read[n.Store] = n.list(root, h.last[n.Store])
-		all = append(all, read[n.Store].Reserved)
+		last := cmp.Or(h.last[n.Store], &Reserved{})
+		n.Reservations, n.Err = readStore(root, n.Store, last.Reservations)
+		read[n.Store] = n
+		all = append(all, n)
 	}
 	h.last = read
 	return all, err
@@ -276,45 +268,17 @@ func lastOf(subnet netip.Prefix) netip.Addr {
 	return ip
 }
 
-// list reads the store of a network. What did not change since the last reading is taken from it.
-func (n *Reserved) list(root hostRoot, last *listing) *listing {
-	l := &listing{Reserved: n}
-	folder, err := root.open(n.Store, fs.ModeDir)
+// readStore reads the files of a store, which are named by their addresses. Others are host-local's own. Files that are those of
+// the last reading are not read again.
+func readStore(root hostRoot, store string, known map[netip.Addr]Reservation) (map[netip.Addr]Reservation, error) {
+	folder, err := root.open(store, fs.ModeDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		n.Reservations = make(map[netip.Addr]Reservation)
-		return l
+		return make(map[netip.Addr]Reservation), nil
 	}
 	if err != nil {
-		n.Err = err
-		return l
+		return nil, err
 	}
 	defer folder.Close()
-	info, err := folder.Stat()
-	if err != nil {
-		n.Err = fmt.Errorf("reading the node's %s: %w", n.Store, err)
-		return l
-	}
-	last = cmp.Or(last, &listing{Reserved: new(Reserved)})
-	if last.Reservations != nil && info.ModTime().Equal(last.changed) && time.Since(last.at) < lookAgain {
-		n.Reservations, l.changed, l.at = last.Reservations, last.changed, last.at
-		return l
-	}
-	l.at = time.Now()
-	// Clocks of file systems are coarse: the folder may change again within this tick.
-	if time.Since(info.ModTime()) > time.Second {
-		l.changed = info.ModTime()
-	}
-	n.Reservations, n.Err = readReservations(folder, last.Reservations)
-	for _, r := range n.Reservations {
-		if r.Sandbox == "" { // an ADD has made the file and not written it yet
-			l.changed = time.Time{}
-		}
-	}
-	return l
-}
-
-// readReservations reads the files of a store, which are named by their addresses. Others are host-local's own.
-func readReservations(folder *os.File, known map[netip.Addr]Reservation) (map[netip.Addr]Reservation, error) {
 	names, err := folder.Readdirnames(maxReservations + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("listing the node's reservations: %w", err)
