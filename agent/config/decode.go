@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -15,9 +16,8 @@ import (
 )
 
 const (
-	// MaxSize limits the file in bytes, maxContent the same without comments.
-	MaxSize    = 1 << 20
-	maxContent = 64 << 10
+	// MaxSize limits the file in bytes.
+	MaxSize = 64 << 10
 	// maxDepth limits the nesting, maxKeys the keys of one mapping; the format needs 5 each.
 	// The library takes quadratic time for both: 64 KiB of nested keys took 5 s.
 	maxDepth    = 16
@@ -84,8 +84,19 @@ func (d *decoder) err() (err error) {
 
 // decode decodes a file, which is one YAML document or nothing.
 func (d *decoder) decode(data []byte, into *file) {
+	isNoText := func(r rune) bool {
+		return r == unicode.ReplacementChar || unicode.IsControl(r) && !strings.ContainsRune("\t\r\n", r)
+	}
+	if len(data) > MaxSize {
+		d.fail(1, "", "there are more than %d bytes; is it the right file?", MaxSize)
+		return
+	} else if i := bytes.IndexFunc(data, isNoText); i >= 0 {
+		d.fail(1+bytes.Count(data[:i], []byte("\n")), "", "there is a byte that is not text; is it the right file?")
+		return
+	}
 	var documents []yaml.Node
-	err := yaml.Load(d.withoutComments(string(data)), &documents, yaml.WithAllDocuments(),
+	lines := append(slices.Clip(data), '\n') // the last one, too, so that errors do not depend on it
+	err := yaml.Load(lines, &documents, yaml.WithAllDocuments(),
 		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
 	if len(documents) > 1 {
 		d.fail(documents[1].Line, "", "a second YAML document begins here; keep everything in one, without ---")
@@ -103,34 +114,6 @@ func (d *decoder) decode(data []byte, into *file) {
 	for _, e := range failed.Errors {
 		d.fail(e.Mark.Line, d.paths[e.Mark], "%s", (*advice)(e))
 	}
-}
-
-// withoutComments limits the size of a text and removes comments, so that the library parses exactly
-// what was counted.
-func (d *decoder) withoutComments(data string) (text []byte) {
-	size, number := 0, 0
-	for line := range strings.Lines(strings.TrimPrefix(data, "\ufeff")) {
-		number++
-		line = strings.TrimRight(line, "\r\n")
-		if strings.ContainsFunc(line, func(r rune) bool { return r == unicode.ReplacementChar || unicode.IsControl(r) && r != '\t' }) {
-			d.fail(number, "", "there is a byte that is not text; is it the right file?")
-			return nil
-		}
-		var single, double bool // after an odd number of quotation marks a # may be text
-		for n, r := range line {
-			single, double = single != (r == '\''), double != (r == '"')
-			if r == '#' && !single && !double && (n == 0 || line[n-1] == ' ' || line[n-1] == '\t') {
-				line = strings.TrimRight(line[:n], " \t")
-				break
-			}
-		}
-		if size += len(line); size > maxContent || len(data) > MaxSize {
-			d.fail(number, "", "there are more than %d bytes, or %d without comments; is it the right file?", MaxSize, maxContent)
-			return nil
-		}
-		text = append(append(text, line...), '\n')
-	}
-	return text
 }
 
 // check refuses what the library accepts, or is slow for, and records positions.

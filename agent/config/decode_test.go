@@ -46,8 +46,8 @@ func bombs(size int) map[string]string {
 // No text costs much: at most 60 ms and 80 MiB when the machine is idle, and ten times as long with the race detector. Without the
 // limits the library takes quadratic time for some texts, 5 s for the worst, or 50 s.
 func TestBombs(t *testing.T) {
-	all := bombs(maxContent / 4)
-	for name, text := range bombs(maxContent - 1) {
+	all := bombs(MaxSize / 4)
+	for name, text := range bombs(MaxSize - 1) {
 		if strings.HasPrefix(name, `"["+`) || !strings.Contains(name, `"+"`) {
 			all[name+" in full"] = text
 		}
@@ -57,7 +57,7 @@ func TestBombs(t *testing.T) {
 	all["lines"] = strings.Repeat("\n", MaxSize)
 	for name, text := range all {
 		limit := time.Second
-		if len(text) <= maxContent/4 {
+		if len(text) <= MaxSize/4 {
 			limit /= 5
 		}
 		var before, after runtime.MemStats

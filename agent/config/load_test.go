@@ -64,7 +64,7 @@ func TestLoad(t *testing.T) {
 		in("empty"):              "<nil>",
 		in("full"):               "<nil>",
 		in("bad"):                in("bad") + `: line 1: shared[0]: "a"` + notCIDR + "\n" + in("bad") + `: line 2: limits: unknown key "x"; ` + limitKeys,
-		in("large"):              in("large") + ": line 1: there are more than 1048576 bytes, or 65536 without comments; is it the right file?",
+		in("large"):              in("large") + ": line 1: there are more than 65536 bytes; is it the right file?",
 		in("nothing"):            "stat " + in("nothing") + ": no such file or directory",
 		in("dangling"):           "stat " + in("dangling") + ": no such file or directory",
 		in("loop"):               "stat " + in("loop") + ": too many levels of symbolic links",

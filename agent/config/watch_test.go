@@ -271,7 +271,7 @@ func TestWatchMissingFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.write(strings.Repeat("#", 2<<20))
-		w.after(time.Minute, "[1]", rejected+`"FILE: line 1: there are more than 1048576 bytes, or 65536 without comments; is it the right file?"`)
+		w.after(time.Minute, "[1]", rejected+`"FILE: line 1: there are more than 65536 bytes; is it the right file?"`)
 		w.write(history(1))
 		w.after(time.Minute, "[1]", loaded)
 		// Missing at one poll, half a second from now, and back at the next one.
