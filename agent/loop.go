@@ -77,8 +77,10 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record, frames <-chan
 			l.captures.Add(frame)
 		case event := <-l.events:
 			l.update(event, time.Now())
-		case change := <-l.pods.Changes():
-			l.name(change, time.Now())
+		case <-l.pods.Changed():
+			for _, change := range l.pods.Changes() {
+				l.name(change, time.Now())
+			}
 		case message := <-messages:
 			if query, ok := message.(cluster.Query); ok {
 				l.report.Reply(query)

@@ -175,7 +175,7 @@ func checkRuntime(ctx context.Context, known *facts) Check {
 	case cri.Disabled:
 		return skip("--cri-socket %s", socket)
 	case err == nil:
-		return ok("%s %s at %s", cri.Runtime, cri.Version, cri.Socket)
+		return ok("%s %s at %s", cri.Name, cri.Version, cri.Socket)
 	case errors.Is(err, pods.ErrNoSocket) && known.namespaces.contained:
 		advice = "give the path of the runtime's socket on the node with --cri-socket; a container needs hostPID and SYS_PTRACE to reach it"
 	case errors.Is(err, pods.ErrNoSocket):

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/dupip/dupip/document"
 )
 
 // CheckRuntime connects to the runtime that a [Resolver] for this socket would use, and disconnects again. It
@@ -24,5 +26,5 @@ func CheckRuntime(ctx context.Context, socket string) (Status, error) {
 		return Status{}, err
 	}
 	defer rt.close()
-	return Status{Socket: rt.socket, Runtime: rt.name, Version: rt.version, Connected: true}, nil
+	return Status{RuntimeStatus: document.RuntimeStatus{Socket: rt.socket, Name: rt.name, Version: rt.version, Connected: true}}, nil
 }

@@ -40,7 +40,7 @@ func TestProbe(t *testing.T) {
 		if missing := errors.Is(err, pods.ErrNoSocket); missing != (test.socket == none) {
 			t.Errorf("%s: no socket: %t", test.socket, missing)
 		}
-		if err == nil && !test.disabled && (!got.Connected || got.Socket != there.socket || got.Runtime == "") {
+		if err == nil && !test.disabled && (!got.Connected || got.Socket != there.socket || got.Name == "") {
 			t.Errorf("%s: %+v", test.socket, got)
 		}
 		if ctx.Err() != nil {

@@ -9,6 +9,7 @@ package pods
 import (
 	"cmp"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 )
 
 // Options configures a [Resolver]. Zero durations mean the defaults.
@@ -55,18 +57,13 @@ func (c Change) equal(other Change) bool {
 		slices.Equal(c.IPs, other.IPs) && c.Result == other.Result
 }
 
-// Status describes a [Resolver]. All texts are printable and short.
+// Status describes a [Resolver]. All texts are printable and short. Socket is the last path in use, Error empty after the next
+// success.
 type Status struct {
-	Disabled         bool   // by the configuration
-	Socket           string // the last path in use
-	Runtime, Version string // of the runtime, as it reports them
-	Connected        bool   // the runtime responds
-	LastError        string // empty after the next success
-	Sandboxes        int    // in the runtime's list
-	Omitted          int    // of these, because there are too many: their pods have no names
-	Named            int    // namespaces with a name
-	Pending          int    // namespaces whose pod was not found; those without a pod stay
-	CacheError       string // why libcni's cache cannot be read, empty if it can or there is none
+	document.RuntimeStatus
+	Disabled bool // by the configuration
+	Named    int  // namespaces with a name
+	Pending  int  // namespaces whose pod was not found; those without a pod stay
 }
 
 // Sandboxes is the runtime's list. It does not change.
@@ -83,20 +80,20 @@ type Sandboxes struct {
 // safe for concurrent use and never block.
 type Resolver struct {
 	opts    Options
-	sockets []string // in order of preference, none if disabled
-	own     uint64   // cookie of the node's netns
-	changes chan Change
+	sockets []string      // in order of preference, none if disabled
+	own     uint64        // cookie of the node's netns
+	changed chan struct{} // has a value when there are changes
 	wake    chan struct{} // has a value when the schedule may have changed
 
 	mu       sync.Mutex
 	known    map[uint64]Change // by cookie
+	changes  map[uint64]Change // those that were not taken yet
 	hostEnds map[string]uint64 // cookies by the host ends that results name
 	schedule schedule
 	status   Status
 	listed   Sandboxes
 
 	// The rest is Run's own.
-	queue                 map[uint64]Change // to be sent, by cookie
 	cache                 *books.Cache
 	table                 table
 	lists, statuses, logs *rate.Limiter
@@ -120,11 +117,11 @@ func New(opts Options) (*Resolver, error) {
 		opts:     opts,
 		sockets:  sockets,
 		own:      own,
-		changes:  make(chan Change, 16),
+		changed:  make(chan struct{}, 1),
+		changes:  make(map[uint64]Change),
 		wake:     make(chan struct{}, 1),
 		schedule: schedule{pending: make(map[uint64]struct{})},
 		status:   Status{Disabled: len(sockets) == 0},
-		queue:    make(map[uint64]Change),
 		cache:    books.NewCache(cmp.Or(opts.Cache, books.CacheDir)),
 		lists:    rate.NewLimiter(listsPerSecond, listsBurst),
 		statuses: rate.NewLimiter(statusesPerSecond, statusesBurst),
@@ -142,7 +139,7 @@ func (r *Resolver) Request(cookie uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, known := r.known[cookie]; !known && r.schedule.request(cookie, time.Now()) {
-		r.wakeUp()
+		signal(r.wake)
 	}
 }
 
@@ -151,18 +148,19 @@ func (r *Resolver) Relist() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.schedule.relist(time.Now())
-	r.wakeUp()
+	signal(r.wake)
 }
 
-func (r *Resolver) wakeUp() {
+// signal puts a value into a channel with room for one.
+func signal(c chan<- struct{}) {
 	select {
-	case r.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
 
 // Pod returns the name of a netns, or false if it has none. Do not change the slice. Pod returns a name
-// before Changes sends it.
+// before Changes does.
 func (r *Resolver) Pod(cookie uint64) (Change, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,9 +176,18 @@ func (r *Resolver) ByHostEnd(name string) (Change, bool) {
 	return r.known[cookie], ok
 }
 
-// Changes returns the channel of new names. A slow reader gets the latest name of each netns, in no
-// order. The end of a sandbox is not sent: its netns ends, too.
-func (r *Resolver) Changes() <-chan Change { return r.changes }
+// Changed returns a channel that has a value when there are new names.
+func (r *Resolver) Changed() <-chan struct{} { return r.changed }
+
+// Changes returns the names that are new since the last call, by cookie: the latest one of each netns. The end of a sandbox is no
+// change: its netns ends, too.
+func (r *Resolver) Changes() map[uint64]Change {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	changes := r.changes
+	r.changes = make(map[uint64]Change)
+	return changes
+}
 
 // Sandboxes returns the runtime's last list.
 func (r *Resolver) Sandboxes() Sandboxes {
@@ -198,14 +205,14 @@ func (r *Resolver) Status() Status {
 	return status
 }
 
-// publish publishes the names of the table, and sends new ones as long as the channel has room;
-// [Resolver.wait] sends the rest.
+// publish publishes the names of the table.
 func (r *Resolver) publish() {
 	known := r.table.named()
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	for cookie, change := range known {
 		if old, ok := r.known[cookie]; !ok || !old.equal(change) {
-			r.queue[cookie] = change
+			r.changes[cookie] = change
 		}
 		delete(r.schedule.pending, cookie)
 	}
@@ -217,16 +224,8 @@ func (r *Resolver) publish() {
 			}
 		}
 	}
-	r.mu.Unlock()
-	for cookie, change := range r.queue {
-		if _, ok := known[cookie]; !ok {
-			delete(r.queue, cookie)
-			continue
-		}
-		select {
-		case r.changes <- change:
-			delete(r.queue, cookie)
-		default:
-		}
+	maps.DeleteFunc(r.changes, func(cookie uint64, _ Change) bool { return known[cookie].Cookie == 0 })
+	if len(r.changes) > 0 {
+		signal(r.changed)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 	"github.com/dupip/dupip/internal/testneeds"
 )
 
@@ -48,36 +49,28 @@ func TestSlowReader(t *testing.T) {
 			publish(cookies, generation)
 		}
 		publish(cookies/2, 100)
-		if n := len(r.queue); n > cookies/2 {
+		if len(r.Changed()) != 1 {
+			t.Error("nothing says that there are changes")
+		}
+		<-r.Changed()
+		last := r.Changes()
+		if n := len(last); n > cookies/2 {
 			t.Errorf("%d changes wait, want at most one for each netns there is", n)
 		}
-		go r.wait(t.Context(), time.Minute, nil)
-		last := make(map[uint64]string)
-		for {
-			synctest.Wait()
-			select {
-			case change := <-r.Changes():
-				last[change.Cookie] = change.Pod.Name
-				continue
-			default:
-			}
-			break
-		}
 		for i := range cookies / 2 {
-			if want := fmt.Sprint(100, "-", i); last[uint64(i+1)] != want {
-				t.Fatalf("the last name of netns %d is %q, want %q", i+1, last[uint64(i+1)], want)
+			if want := fmt.Sprint(100, "-", i); last[uint64(i+1)].Pod.Name != want {
+				t.Fatalf("the last name of netns %d is %q, want %q", i+1, last[uint64(i+1)].Pod.Name, want)
 			}
 		}
-		time.Sleep(2 * time.Minute) // of the clock here, until wait has returned
 		// Nothing new, nothing sent.
 		publish(cookies/2, 100)
-		if n := len(r.queue) + len(r.changes); n != 0 {
+		if n := len(r.Changes()) + len(r.Changed()); n != 0 {
 			t.Errorf("%d changes without a change", n)
 		}
 	})
 }
 
-// New names are sent at once while the channel has room.
+// New names are there at once.
 func TestPublish(t *testing.T) {
 	r := newResolver(t)
 	r.Request(1)
@@ -99,8 +92,8 @@ func TestPublish(t *testing.T) {
 		test.change()
 		r.publish()
 		select {
-		case got := <-r.Changes():
-			if want, _ := r.Pod(1); !test.sent || !got.equal(want) {
+		case <-r.Changed():
+			if got, want := r.Changes(), r.known[1]; !test.sent || len(got) != 1 || !got[1].equal(want) {
 				t.Errorf("%s: sent %+v, known is %+v", test.what, got, want)
 			}
 		default:
@@ -138,7 +131,7 @@ func TestConnectionLog(t *testing.T) {
 			t.Errorf("step %d: logged %q, want %q", i+1, got, step.want)
 		}
 	}
-	if got, want := r.Status(), (Status{Socket: "/run/x.sock", Runtime: "x", Version: "1", Connected: true, Sandboxes: 3}); got != want {
+	if got, want := r.Status(), (Status{RuntimeStatus: document.RuntimeStatus{Socket: "/run/x.sock", Name: "x", Version: "1", Connected: true, Sandboxes: 3}}); got != want {
 		t.Errorf("status %+v, want %+v", got, want)
 	}
 	// A runtime that comes and goes all the time does not fill the log.
@@ -159,7 +152,7 @@ func TestConnectionLog(t *testing.T) {
 	if got := log.String(); strings.Count(got, "the container runtime does not answer") != 1 {
 		t.Errorf("logged %q, want that it does not answer, once", got)
 	}
-	if got := r.Status(); got.Connected || got.LastError != "broken" {
+	if got := r.Status(); got.Connected || got.Error != "broken" {
 		t.Errorf("status %+v, want the error", got)
 	}
 }

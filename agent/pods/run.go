@@ -67,28 +67,16 @@ func (r *Resolver) connect(ctx context.Context) (*runtime, error) {
 
 // pause waits before the next attempt. A request ends it early: a runtime must have made that netns.
 func (r *Resolver) pause(ctx context.Context, pause time.Duration) {
-	r.wait(ctx, min(pause, minAttempt), nil)
-	r.wait(ctx, pause-minAttempt, r.wake)
+	wait(ctx, min(pause, minAttempt), nil)
+	wait(ctx, pause-minAttempt, r.wake)
 }
 
-// wait waits for a time, for a value from wake or for the end of ctx, and sends changes meanwhile.
-func (r *Resolver) wait(ctx context.Context, pause time.Duration, wake <-chan struct{}) {
-	for timer := time.After(pause); ; {
-		var changes chan<- Change
-		var next Change
-		for _, next = range r.queue {
-			changes = r.changes
-			break
-		}
-		select {
-		case changes <- next:
-			delete(r.queue, next.Cookie)
-			continue
-		case <-wake:
-		case <-timer:
-		case <-ctx.Done():
-		}
-		return
+// wait waits for a time, for a value from wake or for the end of ctx.
+func wait(ctx context.Context, pause time.Duration, wake <-chan struct{}) {
+	select {
+	case <-wake:
+	case <-time.After(pause):
+	case <-ctx.Done():
 	}
 }
 
@@ -107,7 +95,7 @@ func (r *Resolver) serve(ctx context.Context, rt *runtime) error {
 		if at, ok := r.table.next(); ok && at.Before(next) {
 			next = at
 		}
-		if r.wait(ctx, time.Until(next), r.wake); ctx.Err() != nil {
+		if wait(ctx, time.Until(next), r.wake); ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 	}
@@ -219,11 +207,12 @@ func (r *Resolver) result(id string, info []byte) *books.Result {
 func (r *Resolver) connected(rt *runtime, sandboxes, omitted int) {
 	r.mu.Lock()
 	before := r.status
-	r.status = Status{
-		Socket: rt.socket, Runtime: rt.name, Version: rt.version, Connected: true, Sandboxes: sandboxes, Omitted: omitted, CacheError: before.CacheError,
+	r.status.RuntimeStatus = document.RuntimeStatus{
+		Socket: rt.socket, Name: rt.name, Version: rt.version, Connected: true,
+		Sandboxes: sandboxes, SandboxesOmitted: omitted, CacheError: before.CacheError,
 	}
 	if r.table.failing() {
-		r.status.LastError = before.LastError
+		r.status.Error = before.Error
 	}
 	r.schedule.ended(time.Now(), r.opts.Resync)
 	r.mu.Unlock()
@@ -251,7 +240,7 @@ func (r *Resolver) lost(err error) {
 		if r.logs.Allow() {
 			r.opts.Log.Warn("lost the container runtime, new pods have no names until it is back", "error", err)
 		}
-	case before.LastError != "":
+	case before.Error != "":
 	case errors.Is(err, ErrNoSocket):
 		r.opts.Log.Info("no container runtime, pods have no names until there is one", "sockets", r.sockets)
 	default:
@@ -262,7 +251,7 @@ func (r *Resolver) lost(err error) {
 func (r *Resolver) setError(err error, connected bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.status.Connected, r.status.LastError = connected, document.Text(err.Error(), maxText)
+	r.status.Connected, r.status.Error = connected, document.Text(err.Error(), maxText)
 	if !connected {
 		r.listed = Sandboxes{}
 	}

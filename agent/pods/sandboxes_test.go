@@ -65,12 +65,12 @@ func TestSandboxes(t *testing.T) {
 		l.list = append(l.list, listed(fmt.Sprint(n), true)...)
 	}
 	expect("too many", nil, false)
-	if s := r.Status(); s.Omitted != 1 || s.Sandboxes != maxSandboxes+1 {
+	if s := r.Status(); s.SandboxesOmitted != 1 || s.Sandboxes != maxSandboxes+1 {
 		t.Errorf("status %+v, want one omitted", s)
 	}
 	l.list = l.list[1:]
 	expect("as many as are kept", nil, true)
-	if s := r.Status(); s.Omitted != 0 {
+	if s := r.Status(); s.SandboxesOmitted != 0 {
 		t.Errorf("status %+v, want none omitted", s)
 	}
 

@@ -30,7 +30,7 @@ func TestRuntimeHangs(t *testing.T) {
 	f.set("Version")
 	r := start(t, pods.Options{Socket: f.socket, Resync: 50 * time.Millisecond})
 	r.eventually("error", func() error {
-		if s := r.Status(); s.Connected || !strings.Contains(s.LastError, "DeadlineExceeded") {
+		if s := r.Status(); s.Connected || !strings.Contains(s.Error, "DeadlineExceeded") {
 			return fmt.Errorf("status %+v, want not connected for want of an answer", s)
 		}
 		return nil
@@ -46,8 +46,8 @@ func TestRuntimeHangs(t *testing.T) {
 	r.connected(true)
 	r.named(cookie(t, ns[1]), detector.Pod{Namespace: "shop", Name: "b"})
 	r.named(cookie(t, ns[0]), detector.Pod{Namespace: "shop", Name: "a"})
-	if s := r.Status(); s.Runtime != "fake?[31m" || len(s.Version) > 64 {
-		t.Errorf("the runtime's texts are shown as %q, %q", s.Runtime, s.Version)
+	if s := r.Status(); s.Name != "fake?[31m" || len(s.Version) > 64 {
+		t.Errorf("the runtime's texts are shown as %q, %q", s.Name, s.Version)
 	}
 }
 
@@ -66,7 +66,7 @@ func TestSandboxHangs(t *testing.T) {
 	f.set(stuck...)
 	r := start(t, pods.Options{Socket: f.socket, Resync: time.Hour})
 	r.eventually("error", func() error {
-		if s := r.Status(); !s.Connected || !strings.Contains(s.LastError, "DeadlineExceeded") {
+		if s := r.Status(); !s.Connected || !strings.Contains(s.Error, "DeadlineExceeded") {
 			return fmt.Errorf("status %+v, want connected and a status that did not come", s)
 		}
 		return nil
@@ -185,7 +185,7 @@ func TestProcessInsteadOfPath(t *testing.T) {
 		}
 		return nil
 	})
-	if s := r.Status(); s.LastError != "" {
+	if s := r.Status(); s.Error != "" {
 		t.Errorf("status %+v, want no error: the one has stopped", s)
 	}
 	if got, ok := r.Pod(cookie(t, stopped.Path())); ok {
@@ -290,7 +290,7 @@ func TestGarbage(t *testing.T) {
 	}()
 	r := start(t, pods.Options{Socket: f.socket, MaxBackoff: 200 * time.Millisecond})
 	r.eventually("error", func() error {
-		if s := r.Status(); s.Connected || s.LastError == "" {
+		if s := r.Status(); s.Connected || s.Error == "" {
 			return fmt.Errorf("status %+v, want an error", s)
 		}
 		return nil

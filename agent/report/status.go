@@ -47,12 +47,7 @@ func (r *Report) Status(ctx context.Context, q document.Query) (document.Status,
 	doc.Config = document.ConfigStatus{Path: r.ConfigPath, LoadedAt: loadedAt.Round(0), Error: text(err)}
 	written, _, err := r.Store.Status()
 	doc.State = document.StateStatus{Dir: r.StateDir, WrittenAt: written.Round(0), Error: text(err)}
-	runtime := r.Pods.Status()
-	doc.Runtime = document.RuntimeStatus{
-		Socket: runtime.Socket, Name: runtime.Runtime, Version: runtime.Version,
-		Connected: runtime.Connected, Error: runtime.LastError, Sandboxes: runtime.Sandboxes,
-		SandboxesOmitted: runtime.Omitted, CacheError: runtime.CacheError,
-	}
+	doc.Runtime = r.Pods.Status().RuntimeStatus
 	last := r.Books.Last()
 	doc.Books, doc.BooksError = bookStatus(last), text(last.Err)
 	own := r.ownAudit()

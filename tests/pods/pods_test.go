@@ -15,6 +15,7 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
 	"github.com/dupip/dupip/tests/cri"
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -151,10 +152,12 @@ func TestNames(t *testing.T) {
 	}
 
 	got := make(map[uint64]detector.Pod)
-	for range 2 {
+	for len(got) < 2 {
 		select {
-		case change := <-r.Changes():
-			got[change.Cookie] = change.Pod
+		case <-r.Changed():
+			for cookie, change := range r.Changes() {
+				got[cookie] = change.Pod
+			}
 		case <-time.After(lab.Patience(20 * time.Second)):
 			t.Fatalf("changes: only %v", got)
 		}
@@ -171,10 +174,9 @@ func TestNames(t *testing.T) {
 			t.Errorf("the node's netns is pod %v, want none: %v has no netns of its own", got.Pod, host.Name)
 		}
 	}
-	want := pods.Status{
-		Socket: c.Socket, Runtime: "containerd", Version: r.Status().Version, Connected: true,
-		Sandboxes: 3, Named: 2,
-	}
+	want := pods.Status{Named: 2, RuntimeStatus: document.RuntimeStatus{
+		Socket: c.Socket, Name: "containerd", Version: r.Status().Version, Connected: true, Sandboxes: 3,
+	}}
 	if got := r.Status(); got != want || got.Version == "" {
 		t.Errorf("status %+v, want %+v", got, want)
 	}
