@@ -62,7 +62,7 @@ func fill(v reflect.Value, name string, text func(field string) string, at time.
 		value := reflect.New(v.Type().Elem()).Elem()
 		fill(value, name, text, at)
 		v.Set(reflect.MakeMap(v.Type()))
-		v.SetMapIndex(reflect.ValueOf(text(name)), value)
+		v.SetMapIndex(reflect.ValueOf(text(name)).Convert(v.Type().Key()), value)
 	case reflect.Struct:
 		switch p := v.Addr().Interface().(type) {
 		case *time.Time:
@@ -75,8 +75,8 @@ func fill(v reflect.Value, name string, text func(field string) string, at time.
 			return
 		}
 		for field, value := range v.Fields() {
-			if field.Name == "Self" {
-				continue // of an answer: it does not travel
+			if field.Name == "Self" || field.Name == "Reporters" {
+				continue // of an answer, and of a status: they do not travel
 			}
 			fill(value, field.Name, text, at)
 		}

@@ -100,7 +100,7 @@ func walk(v reflect.Value, tag string, text func(s, tag string) string, moment f
 		for key, value := range v.Seq2() {
 			if name := text(key.String(), tag); name != key.String() {
 				v.SetMapIndex(key, reflect.Value{})
-				v.SetMapIndex(reflect.ValueOf(name), value)
+				v.SetMapIndex(reflect.ValueOf(name).Convert(key.Type()), value)
 			}
 		}
 	}

@@ -97,7 +97,7 @@ func (g *Gossip) receive(id wire.MemberID, payload []byte, now time.Time) {
 		g.count.drop(dropUnknown)
 		return
 	}
-	from.LastReceived = now
+	from.Heard = now
 	if !g.sender(from).packets.AllowN(now, 1) {
 		g.count.drop(dropPackets)
 		return

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 )
 
@@ -84,7 +85,7 @@ func (t *table) Captures(_ context.Context, q document.Query) (document.Captures
 }
 
 func (t *table) Nodes(_ context.Context, _ document.Query) (document.Nodes, error) {
-	return document.Nodes{Node: "n1", Nodes: []document.Node{{Name: "n1", State: "alive", Self: true}}}, nil
+	return document.Nodes{Node: "n1", Nodes: []document.Node{{Member: cluster.Member{Name: "n1", State: "alive", Self: true}}}}, nil
 }
 
 func (t *table) Status(context.Context, document.Query) (document.Status, error) {

@@ -55,7 +55,7 @@ func checkGossip(_ context.Context, known *facts) Check {
 			advice = append(advice, "no acknowledgement comes from "+detector.List(behind))
 		}
 	}
-	if c.Members[string(cluster.Alive)] < 2 && c.Members[string(cluster.Dead)]+c.Members[string(cluster.Suspect)] > 0 {
+	if c.Members[cluster.Alive] < 2 && c.Members[cluster.Dead]+c.Members[cluster.Suspect] > 0 {
 		advice = append(advice, "no other node answers: dupip nodes names them; see whether this one is cut off")
 	}
 	if known.opts.KeyFile != "" && !c.Encrypted {
@@ -112,7 +112,7 @@ func checkJoin(ctx context.Context, known *facts) Check {
 	if len(known.opts.Join) == 0 {
 		return ok("no --join: others join this node")
 	}
-	if s := known.status; s != nil && s.Cluster.Members[string(cluster.Alive)] > 1 {
+	if s := known.status; s != nil && s.Cluster.Members[cluster.Alive] > 1 {
 		return ok("joined, see \"gossip\"")
 	}
 	resolving, cancel := context.WithTimeout(ctx, joinTime)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 )
 
@@ -36,19 +37,19 @@ func TestGossipCheck(t *testing.T) {
 		}, Warn, []string{"n2 does not answer by UDP", "key file", "3 alive"}},
 		{"unacked", func(f *facts) {
 			f.status.Cluster.Leases, f.status.Cluster.Unacked = 30, 1
-			f.nodes = document.Nodes{Nodes: []document.Node{{Name: "n2", Unacked: 1}, {Name: "n3"}}}
+			f.nodes = document.Nodes{Nodes: []document.Node{{Member: cluster.Member{Name: "n2", Unacked: 1}}, {Member: cluster.Member{Name: "n3"}}}}
 		}, Warn, []string{"1 of 30 leases", "UDP port 7951", "from n2"}},
-		{"cut off", func(f *facts) { f.status.Cluster.Members = map[string]int{"alive": 1, "dead": 2} }, Warn, []string{"no other node answers", "2 dead"}},
-		{"the first of a cluster", func(f *facts) { f.status.Cluster.Members = map[string]int{"alive": 1} }, OK, []string{"1 alive"}},
+		{"cut off", func(f *facts) { f.status.Cluster.Members = map[cluster.State]int{"alive": 1, "dead": 2} }, Warn, []string{"no other node answers", "2 dead"}},
+		{"the first of a cluster", func(f *facts) { f.status.Cluster.Members = map[cluster.State]int{"alive": 1} }, OK, []string{"1 alive"}},
 		{"not encrypted", func(f *facts) { f.status.Cluster.Encrypted = false }, OK, []string{"not encrypted"}},
 		{"not encrypted against its flags", func(f *facts) {
 			f.status.Cluster.Encrypted, f.opts.KeyFile = false, "/keys"
 		}, Warn, []string{"not encrypted", "--gossip-key-file"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			known := &facts{status: &document.Status{Cluster: document.ClusterStatus{
-				Address: "10.0.0.1:7951", Encrypted: true, Members: map[string]int{"alive": 3, "left": 0}, Leases: 30,
-			}}}
+			known := &facts{status: &document.Status{Cluster: document.ClusterStatus{Status: cluster.Status{
+				Address: "10.0.0.1:7951", Encrypted: true, Members: map[cluster.State]int{"alive": 3, "left": 0}, Leases: 30,
+			}}}}
 			test.change(known)
 			want(t, "gossip", known, test.status, test.words...)
 		})
@@ -86,7 +87,7 @@ func TestGossipKeys(t *testing.T) {
 			want(t, "gossip keys", &facts{opts: test.opts, uid: test.uid}, test.status, test.words...)
 		})
 	}
-	served := &facts{opts: Options{NeedsKey: true}, status: &document.Status{Cluster: document.ClusterStatus{Encrypted: true}}}
+	served := &facts{opts: Options{NeedsKey: true}, status: &document.Status{Cluster: document.ClusterStatus{Status: cluster.Status{Encrypted: true}}}}
 	want(t, "gossip keys", served, OK, "the agent has keys")
 }
 
@@ -113,7 +114,7 @@ func TestGossipPort(t *testing.T) {
 			want(t, "gossip port", &facts{opts: test.opts}, test.status, test.words...)
 		})
 	}
-	served := &facts{status: &document.Status{Cluster: document.ClusterStatus{Address: "10.0.0.1:7951"}}}
+	served := &facts{status: &document.Status{Cluster: document.ClusterStatus{Status: cluster.Status{Address: "10.0.0.1:7951"}}}}
 	want(t, "gossip port", served, OK, "10.0.0.1:7951")
 }
 
@@ -136,7 +137,7 @@ func TestGossipJoin(t *testing.T) {
 	gone.Close()
 	open, closed := listening.Addr().String(), gone.Addr().String()
 	in := func(n int) *document.Status {
-		return &document.Status{Cluster: document.ClusterStatus{Members: map[string]int{"alive": n}}}
+		return &document.Status{Cluster: document.ClusterStatus{Status: cluster.Status{Members: map[cluster.State]int{"alive": n}}}}
 	}
 	for _, test := range []struct {
 		name   string

@@ -20,7 +20,7 @@ func (r *Report) Nodes(_ context.Context, q document.Query) (document.Nodes, err
 	}
 	for _, m := range members {
 		if q.State == "" || q.State == string(m.State) {
-			doc.Nodes = append(doc.Nodes, document.NewNode(m))
+			doc.Nodes = append(doc.Nodes, document.Node{Member: m})
 		}
 	}
 	return doc, nil
@@ -45,7 +45,7 @@ func (r *Report) clusterStatus() document.ClusterStatus {
 	if r.alone() {
 		return document.ClusterStatus{Alone: true}
 	}
-	return document.NewClusterStatus(r.Cluster.Status())
+	return document.ClusterStatus{Status: r.Cluster.Status()}
 }
 
 func (r *Report) clusterStats(context.Context) (metrics.ClusterStats, error) {

@@ -331,7 +331,7 @@ func TestNodes(t *testing.T) {
 	got, err := r.Nodes(t.Context(), document.Query{})
 	var names []string
 	for _, n := range got.Nodes {
-		names = append(names, n.Name+" "+n.State)
+		names = append(names, n.Name+" "+string(n.State))
 	}
 	if want := []string{"n0 alive", "n1 alive", "n3 dead"}; err != nil || !slices.Equal(names, want) || got.Cluster.Alone {
 		t.Errorf("%v, %v; want %v", names, err, want)

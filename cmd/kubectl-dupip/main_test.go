@@ -21,6 +21,7 @@ import (
 
 	"github.com/dupip/dupip/cmd/internal/query"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 )
 
@@ -172,11 +173,11 @@ func pod(name, ready string) string {
 func list(pods ...string) string { return `{"items": [` + strings.Join(pods, ",") + `]}` }
 
 var nodes = document.Nodes{Nodes: []document.Node{
-	{Name: "n1", State: "alive", Version: "0.2.0", Interfaces: map[string]int{"attached": 3}, Findings: map[string]int{"conflict confirmed": 41}, Audit: document.AuditNothing, Reported: time.Unix(1, 0)},
-	{Name: "n2", State: "alive", Version: "0.2.0", Interfaces: map[string]int{"attached": 2, "failed": 1}, Findings: map[string]int{"unreserved address": 4, "conflict confirmed": 41, "conflict suspected": 1}, Audit: document.AuditFindings, Reported: time.Unix(1, 0)},
-	{Name: "n3", State: "suspect", Version: "0.1.0"},
-	{Name: "n4", State: "dead", Version: "0.1.0", Interfaces: map[string]int{"attached": 9}},
-	{Name: "r1", State: "alive", Version: "0.2.0", Role: "reporter"},
+	{Member: cluster.Member{Name: "n1", State: "alive", Version: "0.2.0"}, Interfaces: map[string]int{"attached": 3}, Findings: map[string]int{"conflict confirmed": 41}, Audit: document.AuditNothing, Reported: time.Unix(1, 0)},
+	{Member: cluster.Member{Name: "n2", State: "alive", Version: "0.2.0"}, Interfaces: map[string]int{"attached": 2, "failed": 1}, Findings: map[string]int{"unreserved address": 4, "conflict confirmed": 41, "conflict suspected": 1}, Audit: document.AuditFindings, Reported: time.Unix(1, 0)},
+	{Member: cluster.Member{Name: "n3", State: "suspect", Version: "0.1.0"}},
+	{Member: cluster.Member{Name: "n4", State: "dead", Version: "0.1.0"}, Interfaces: map[string]int{"attached": 9}},
+	{Member: cluster.Member{Name: "r1", State: "alive", Version: "0.2.0", Role: "reporter"}},
 }}
 
 // conflicts are 41 between two nodes, of which each has all of them, one on a node, and a drill.

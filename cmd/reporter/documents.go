@@ -138,14 +138,14 @@ func (d *documents) Status(ctx context.Context, q document.Query) (document.Stat
 func (d *documents) Nodes(_ context.Context, q document.Query) (document.Nodes, error) {
 	status := d.gossip.Status()
 	members := append(d.gossip.Members(), status.Reporters...)
-	doc := document.Nodes{Node: d.self.Name, Nodes: make([]document.Node, 0, len(members)), Cluster: document.NewClusterStatus(status)}
+	doc := document.Nodes{Node: d.self.Name, Nodes: make([]document.Node, 0, len(members)), Cluster: document.ClusterStatus{Status: status}}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, m := range members {
 		if q.State != "" && q.State != string(m.State) {
 			continue
 		}
-		node := document.NewNode(m)
+		node := document.Node{Member: m}
 		if s, ok := d.summaries[m.NodeID()]; ok {
 			node.Interfaces, node.Findings = maps.Clone(s.Interfaces), maps.Clone(s.Findings)
 			node.Audit, node.Reported = s.Audit, s.at.Round(0)

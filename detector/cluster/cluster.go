@@ -185,29 +185,31 @@ const (
 	Reporter Role = "reporter"
 )
 
-// Member is one incarnation of an agent.
+// Member is one incarnation of an agent, or a reporter. Its JSON is published.
 type Member struct {
-	// Name is the node's name, Boot the kernel's boot id, Epoch the boot-time clock at the agent's
-	// start in nanoseconds.
-	Name  string
-	Boot  string
-	Epoch int64
+	// Name is the node's name, Boot the kernel's boot id. A reporter's are the name and the UID of its pod.
+	Name string `json:"name"`
+	Boot string `json:"boot"`
+	Role Role   `json:"role,omitzero"`
+	// Epoch is the boot-time clock at the agent's start in nanoseconds.
+	Epoch int64 `json:"epoch"`
 	// Address is where it receives gossip, "10.0.0.1:7951". Version is the agent's.
-	Address string
-	Version string
-	Role    Role
+	Address string `json:"address,omitzero"`
+	Version string `json:"version,omitzero"`
 	// Self: it is this node's own agent.
-	Self  bool
-	State State
-	// Since is when it took that state, LastReceived when a message came from it last.
-	Since, LastReceived time.Time
+	Self  bool  `json:"self,omitzero"`
+	State State `json:"state"`
+	// Since is when it took that state, Heard when a message came from it last.
+	Since time.Time `json:"since,omitzero"`
+	Heard time.Time `json:"heard,omitzero"`
+	// Unacked counts the leases that it has not acknowledged as their keeper.
+	Unacked int `json:"unacked"`
+	// Namesake: another member of the same node name is alive, too. That is a finding of its own.
+	Namesake bool `json:"namesake,omitzero"`
 	// From AwayFrom to AwayUntil it, or this node, was cut off for the last time; zero if that never was, or for less than a
 	// minute.
-	AwayFrom, AwayUntil time.Time
-	// Unacked counts the leases that it has not acknowledged as their keeper.
-	Unacked int
-	// Namesake: another member of the same node name is alive, too. That is a finding of its own.
-	Namesake bool
+	AwayFrom  time.Time `json:"-"`
+	AwayUntil time.Time `json:"-"`
 }
 
 // NodeID is the identity of the member's node.
@@ -216,23 +218,28 @@ func (m Member) NodeID() string { return NodeID(m.Name, m.Boot) }
 // Live reports whether the member is taken to be running.
 func (m Member) Live() bool { return m.State == Alive || m.State == Suspect }
 
-// Status is the state of gossip at this node.
+// Status is the state of gossip at this node. Its JSON is published.
 type Status struct {
-	// Address is where this node receives gossip. Encrypted: a key is in use.
-	Address   string
-	Label     string
-	Encrypted bool
-	Members   map[State]int
+	// Label is the cluster's name. Address is where this node receives gossip. Encrypted: a key is in use.
+	Label     string `json:"label,omitzero"`
+	Address   string `json:"address,omitzero"`
+	Encrypted bool   `json:"encrypted"`
+	// Members counts the agents by state.
+	Members map[State]int `json:"membersByState,omitzero"`
 	// Reporters are those that are alive, by name; they are in no other list.
-	Reporters []Member
+	Reporters []Member `json:"-"`
 	// Leases are this node's own, Unacked those that a keeper has not acknowledged for more than a
 	// few seconds, Kept those that it keeps for others.
-	Leases, Unacked, Kept int
+	Leases  int `json:"leases"`
+	Unacked int `json:"leasesUnacked"`
+	Kept    int `json:"leasesKept"`
 	// Dropped counts messages that were not accepted or not sent, by reason. Sent and Received
 	// count messages by type.
-	Dropped, Sent, Received map[string]uint64
+	Dropped  map[string]uint64 `json:"dropped,omitzero"`
+	Sent     map[string]uint64 `json:"sent,omitzero"`
+	Received map[string]uint64 `json:"received,omitzero"`
 	// Problems are clauses for people that say what is wrong and what to do.
-	Problems []string
+	Problems []string `json:"problems,omitzero" text:"sentence"`
 }
 
 func (ConflictNotice) message() {}

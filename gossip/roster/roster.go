@@ -163,7 +163,7 @@ func (r *Roster) Keepers(key uint64, k int) []*Node {
 // Join notes that an incarnation is there, or says something else of itself. Of those of one boot the latest
 // counts, as long as it is there; at this node it is this one. It fails with [ErrFull].
 func (r *Roster) Join(id wire.MemberID, m cluster.Member, now time.Time) ([]Change, error) {
-	m.State, m.Since, m.LastReceived = cluster.Alive, now, time.Time{}
+	m.State, m.Since, m.Heard = cluster.Alive, now, time.Time{}
 	n := r.ByID(m.NodeID())
 	switch {
 	case r.self != nil && n != r.self && m.Address == r.self.Address:

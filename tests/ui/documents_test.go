@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/detector"
+	gossip "github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -51,8 +52,10 @@ func cluster(nodes, conflicts int) map[string]any {
 	var all document.Nodes
 	for n := range nodes {
 		node := document.Node{
-			Name: fmt.Sprintf("worker-%04d", n), BootID: "5f3a9b21", Address: fmt.Sprintf("10.0.%d.%d:7951", n/250, n%250+1), Version: "0.2.0",
-			State: "alive", Since: now.Add(-30 * time.Hour), Heard: now.Add(-time.Second), Self: n == 1,
+			Member: gossip.Member{
+				Name: fmt.Sprintf("worker-%04d", n), Boot: "5f3a9b21", Address: fmt.Sprintf("10.0.%d.%d:7951", n/250, n%250+1), Version: "0.2.0",
+				State: "alive", Since: now.Add(-30 * time.Hour), Heard: now.Add(-time.Second), Self: n == 1,
+			},
 			Interfaces: map[string]int{"attached": 30 + n%20}, Reported: now,
 		}
 		switch n {

@@ -30,15 +30,15 @@ func (p *Printer) Nodes(doc document.Nodes) {
 		if n.Self {
 			name, heard = name+" (this one)", "-"
 		}
-		row := table.Row{name, p.Paint(n.State), Age(n.Since), heard, n.Unacked, n.Address}
+		row := table.Row{name, p.Paint(string(n.State)), Age(n.Since), heard, n.Unacked, n.Address}
 		if roles {
 			row = append(row, cmp.Or(n.Role, "agent"))
 		}
 		switch {
 		case p.Wide:
-			row = append(row, n.BootID, n.Epoch, n.Version)
+			row = append(row, n.Boot, n.Epoch, n.Version)
 		case boots:
-			row = append(row, fmt.Sprintf("%.8s", n.BootID)) // as in the table of conflicts
+			row = append(row, fmt.Sprintf("%.8s", n.Boot)) // as in the table of conflicts
 		}
 		rows = append(rows, row)
 	}
@@ -60,10 +60,10 @@ func (p *Printer) Problems(doc document.Nodes) {
 func sameNames(nodes []document.Node) bool {
 	boots := make(map[string]string)
 	for _, n := range nodes {
-		if boot, ok := boots[n.Name]; ok && boot != n.BootID {
+		if boot, ok := boots[n.Name]; ok && boot != n.Boot {
 			return true
 		}
-		boots[n.Name] = n.BootID
+		boots[n.Name] = n.Boot
 	}
 	return false
 }

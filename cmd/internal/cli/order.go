@@ -45,7 +45,7 @@ var (
 	}
 	NodeOrders = Orders[document.Node]{
 		"name":    func(a, b document.Node) int { return strings.Compare(a.Name, b.Name) },
-		"state":   func(a, b document.Node) int { return strings.Compare(a.State, b.State) },
+		"state":   func(a, b document.Node) int { return cmp.Compare(a.State, b.State) },
 		"since":   func(a, b document.Node) int { return a.Since.Compare(b.Since) },
 		"heard":   func(a, b document.Node) int { return a.Heard.Compare(b.Heard) },
 		"unacked": func(a, b document.Node) int { return cmp.Compare(b.Unacked, a.Unacked) },

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 )
 
@@ -21,7 +22,7 @@ func TestOrders(t *testing.T) {
 	check(t, FindingOrders,
 		document.Finding{IP: netip.MustParseAddr("10.0.0.9"), Kind: "a", Holder: document.Holder{Node: "n1", Pod: first.Pod}, Since: early}, document.Finding{IP: netip.MustParseAddr("10.0.0.10"), Kind: "b", Holder: document.Holder{Node: "n2", Pod: second.Pod}, Since: late})
 	check(t, NodeOrders,
-		document.Node{Name: "n1", State: "alive", Since: early, Heard: early, Unacked: 2}, document.Node{Name: "n2", State: "dead", Since: late, Heard: late, Unacked: 1})
+		document.Node{Member: cluster.Member{Name: "n1", State: "alive", Since: early, Heard: early, Unacked: 2}}, document.Node{Member: cluster.Member{Name: "n2", State: "dead", Since: late, Heard: late, Unacked: 1}})
 }
 
 func check[T any](t *testing.T, orders Orders[T], first, second T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 )
 
@@ -216,7 +217,7 @@ func TestLongNamesFit(t *testing.T) {
 		}
 		nodes := document.Nodes{}
 		for _, b := range holders {
-			nodes.Nodes = append(nodes.Nodes, document.Node{Name: b.Node, State: "suspect", Since: ago(time.Minute), Heard: ago(time.Minute), Unacked: 1000, Address: "[" + ip + "]:7951"})
+			nodes.Nodes = append(nodes.Nodes, document.Node{Member: cluster.Member{Name: b.Node, State: "suspect", Since: ago(time.Minute), Heard: ago(time.Minute), Unacked: 1000, Address: "[" + ip + "]:7951"}})
 		}
 		p.Nodes(nodes)
 		fits(t, out.String())
@@ -259,12 +260,12 @@ n8 and n9 share 1 address (10.9.0.1 (storage))
 func TestPrintNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := []document.Node{
-			{Name: "n1", BootID: "b1", Epoch: 11, Address: "10.0.0.1:7951", Version: "v1", Self: true, State: "alive", Since: ago(time.Hour)},
-			{Name: "n2", BootID: "b2", Epoch: 12, Address: "10.0.0.2:7951", Version: "v1", State: "alive", Since: ago(50 * time.Minute), Heard: ago(time.Second), Namesake: true},
-			{Name: "n2", BootID: "b9", Epoch: 19, Address: "10.0.0.9:7951", Version: "v1", State: "alive", Since: ago(10 * time.Minute), Heard: ago(time.Second), Namesake: true},
-			{Name: "n3", BootID: "b3", Epoch: 13, Address: "10.0.0.3:7951", Version: "v0", State: "dead", Since: ago(30 * time.Second), Heard: ago(45 * time.Second), Unacked: 12},
+			{Member: cluster.Member{Name: "n1", Boot: "b1", Epoch: 11, Address: "10.0.0.1:7951", Version: "v1", Self: true, State: "alive", Since: ago(time.Hour)}},
+			{Member: cluster.Member{Name: "n2", Boot: "b2", Epoch: 12, Address: "10.0.0.2:7951", Version: "v1", State: "alive", Since: ago(50 * time.Minute), Heard: ago(time.Second), Namesake: true}},
+			{Member: cluster.Member{Name: "n2", Boot: "b9", Epoch: 19, Address: "10.0.0.9:7951", Version: "v1", State: "alive", Since: ago(10 * time.Minute), Heard: ago(time.Second), Namesake: true}},
+			{Member: cluster.Member{Name: "n3", Boot: "b3", Epoch: 13, Address: "10.0.0.3:7951", Version: "v0", State: "dead", Since: ago(30 * time.Second), Heard: ago(45 * time.Second), Unacked: 12}},
 		}
-		doc := document.Nodes{Node: "n1", Nodes: nodes, Cluster: document.ClusterStatus{Problems: []string{"n4 is not reached by UDP: allow port 7951"}}}
+		doc := document.Nodes{Node: "n1", Nodes: nodes, Cluster: document.ClusterStatus{Status: cluster.Status{Problems: []string{"n4 is not reached by UDP: allow port 7951"}}}}
 		printed(t, func(p *Printer) { p.Nodes(doc) }, `
 NAME           STATE  SINCE  HEARD  UNACKED  ADDRESS        BOOT
 n1 (this one)  alive  60m    -            0  10.0.0.1:7951  b1
@@ -282,7 +283,7 @@ n3             dead   30s    45s         12  10.0.0.3:7951  b3       13  v0
 Problem: n4 is not reached by UDP: allow port 7951
 `)
 		twins := document.Nodes{Node: "n2", Nodes: slices.Clone(nodes[1:3])}
-		twins.Nodes[0].BootID, twins.Nodes[1].BootID = "0d2c4b5a-8f5e-4c1e-a7c1-000000000001", "6a60f9f1-8f5e-4c1e-a7c1-000000000002"
+		twins.Nodes[0].Boot, twins.Nodes[1].Boot = "0d2c4b5a-8f5e-4c1e-a7c1-000000000001", "6a60f9f1-8f5e-4c1e-a7c1-000000000002"
 		printed(t, func(p *Printer) { p.Nodes(twins) }, `
 NAME  STATE  SINCE  HEARD  UNACKED  ADDRESS        BOOT
 n2    alive  50m    1.0s         0  10.0.0.2:7951  0d2c4b5a
@@ -309,17 +310,17 @@ func TestPrintGossip(t *testing.T) {
 			"Gossip      alone: started without --join and --bind, duplicates on other nodes\n            are not found\n",
 		},
 		{
-			document.ClusterStatus{
-				Address: "10.0.0.1:7951", Label: "prod", Encrypted: true, Members: map[string]int{"alive": 4, "dead": 1, "left": 0},
+			document.ClusterStatus{Status: cluster.Status{
+				Address: "10.0.0.1:7951", Label: "prod", Encrypted: true, Members: map[cluster.State]int{"alive": 4, "dead": 1, "left": 0},
 				Leases: 30, Kept: 90,
-			},
+			}},
 			"Gossip      at 10.0.0.1:7951 in cluster prod, 4 alive, 1 dead; 30 leases, 0\n            unacked, 90 kept for others; encrypted\n",
 		},
 		{
-			document.ClusterStatus{
-				Address: "10.0.0.1:7951", Members: map[string]int{"alive": 1}, Dropped: map[string]uint64{"malformed": 3},
+			document.ClusterStatus{Status: cluster.Status{
+				Address: "10.0.0.1:7951", Members: map[cluster.State]int{"alive": 1}, Dropped: map[string]uint64{"malformed": 3},
 				Problems: []string{"the key file is not readable"},
-			},
+			}},
 			"Gossip      at 10.0.0.1:7951, 1 alive; 0 leases, 0 unacked, 0 kept for others;\n            NOT encrypted\n            problem: the key file is not readable\n            dropped 3 malformed\n",
 		},
 	} {

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 )
 
@@ -45,7 +46,7 @@ func TestHostileTexts(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	status := document.Status{Cluster: document.ClusterStatus{Dropped: map[string]uint64{evil: 3, "fine": 1}, Problems: []string{evil}}}
+	status := document.Status{Cluster: document.ClusterStatus{Status: cluster.Status{Dropped: map[string]uint64{evil: 3, "fine": 1}, Problems: []string{evil}}}}
 	document.Sanitize(&status)
 	if diff := cmp.Diff(map[string]uint64{tame: 3, "fine": 1}, status.Cluster.Dropped); diff != "" || status.Cluster.Problems[0] != tame {
 		t.Errorf("problems %q, dropped (-want +got):\n%s", status.Cluster.Problems, diff)

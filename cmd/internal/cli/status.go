@@ -202,7 +202,7 @@ func withError(text, err string) string {
 const none = "none"
 
 // counts lists the numbers of a map that are not zero; "none" if all are.
-func counts[N int | uint64](figures map[string]N) string {
+func counts[K ~string, N int | uint64](figures map[K]N) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(figures)) {
 		if figures[name] > 0 {

@@ -21,7 +21,7 @@ func (p *Printer) Summary(doc document.Nodes, conflicts document.Conflicts, unkn
 		if n.Role != "" {
 			continue
 		}
-		agents.add(n.State, 1, n.Name)
+		agents.add(string(n.State), 1, n.Name)
 		if n.State == "dead" || n.State == "left" {
 			continue
 		}

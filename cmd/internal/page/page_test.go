@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 )
 
@@ -128,9 +129,9 @@ var hostile = documents{
 	},
 	nodes: func() document.Nodes {
 		return document.Nodes{Nodes: []document.Node{{
-			Name: evil, BootID: evil, State: evil, Namesake: true, Version: evil, Address: evil, Role: evil,
+			Member:     cluster.Member{Name: evil, Boot: evil, State: evil, Namesake: true, Version: evil, Address: evil, Role: evil},
 			Interfaces: map[string]int{evil: 1}, Findings: map[string]int{evil: 1}, Reported: seen,
-		}}, Cluster: document.ClusterStatus{Problems: []string{evil}}}
+		}}, Cluster: document.ClusterStatus{Status: cluster.Status{Problems: []string{evil}}}}
 	},
 	audit: func() document.Audit {
 		return document.Audit{Node: "n1", Findings: []document.Finding{{
@@ -230,7 +231,7 @@ func TestAuditWithoutFindings(t *testing.T) {
 		}
 	}
 	nodes := documents{nodes: func() document.Nodes {
-		return document.Nodes{Nodes: []document.Node{{Name: "n1", State: "alive", Audit: document.AuditNothing, Reported: seen}, {Name: "n2", State: "alive", Audit: document.AuditAgrees, Reported: seen}}}
+		return document.Nodes{Nodes: []document.Node{{Member: cluster.Member{Name: "n1", State: "alive"}, Audit: document.AuditNothing, Reported: seen}, {Member: cluster.Member{Name: "n2", State: "alive"}, Audit: document.AuditAgrees, Reported: seen}}}
 	}}
 	if page := body(t, ask(nodes, "/nodes")); strings.Count(page, `<span class="badge">audit: `) != 1 {
 		t.Errorf("the nodes' audits:\n%s", page)
@@ -243,7 +244,7 @@ func TestAuditWithoutFindings(t *testing.T) {
 func TestLastCounts(t *testing.T) {
 	counts := map[string]int{"attached": 3}
 	page := body(t, ask(documents{nodes: func() document.Nodes {
-		return document.Nodes{Nodes: []document.Node{{Name: "n1", State: "alive", Interfaces: counts, Reported: seen}, {Name: "n2", State: "dead", Interfaces: counts, Reported: seen}}}
+		return document.Nodes{Nodes: []document.Node{{Member: cluster.Member{Name: "n1", State: "alive"}, Interfaces: counts, Reported: seen}, {Member: cluster.Member{Name: "n2", State: "dead"}, Interfaces: counts, Reported: seen}}}
 	}}, "/nodes"))
 	const there = `3 attached</span> `
 	has(t, page, ">n2<", there+` <span class="age"><time`, "3d ago</time>", ">n1<", there+"</td>")
@@ -310,7 +311,7 @@ func many(n int) documents {
 		},
 		nodes: func() (d document.Nodes) {
 			for i := range n {
-				d.Nodes = append(d.Nodes, document.Node{Name: fmt.Sprintf("node-%04d", i), State: "alive"})
+				d.Nodes = append(d.Nodes, document.Node{Member: cluster.Member{Name: fmt.Sprintf("node-%04d", i), State: "alive"}})
 			}
 			d.Nodes[n-1].State = "dead"
 			return d

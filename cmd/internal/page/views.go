@@ -132,14 +132,14 @@ func (h *handler) nodes(ctx context.Context, r request) (any, string, error) {
 	d := nodesData{States: make(map[string]int), Problems: cli.Lines(h.program, doc, (*cli.Printer).Problems)}
 	for _, n := range doc.Nodes {
 		if n.Role == "" {
-			d.States[n.State]++
+			d.States[string(n.State)]++
 			d.Agents++
 		}
 		d.Reported = d.Reported || !n.Reported.IsZero()
 	}
 	slices.SortStableFunc(doc.Nodes, func(a, b document.Node) int { return cmp.Compare(weight(b), weight(a)) })
 	d.list = cut(r, slices.DeleteFunc(doc.Nodes, func(n document.Node) bool {
-		return !r.selects(n.Name, n.State, n.Role, n.Address, n.Version, n.BootID)
+		return !r.selects(n.Name, string(n.State), string(n.Role), n.Address, n.Version, n.Boot)
 	}))
 	return d, cli.Plural(d.Agents, "node", "nodes"), nil
 }

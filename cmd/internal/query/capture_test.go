@@ -15,6 +15,7 @@ import (
 
 	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 )
 
@@ -42,7 +43,7 @@ func TestCaptureLine(t *testing.T) {
 			"Missing: frames. Agents keep none from before they started, nor of a suspicion that has faded.\n": {},
 	} {
 		var out bytes.Buffer
-		nodes := document.Nodes{Nodes: []document.Node{{Name: "n1", BootID: "1", State: "dead"}, {Name: "n1", BootID: "2"}, {Name: "r1", Role: "reporter"}}}
+		nodes := document.Nodes{Nodes: []document.Node{{Member: cluster.Member{Name: "n1", Boot: "1", State: "dead"}}, {Member: cluster.Member{Name: "n1", Boot: "2"}}, {Member: cluster.Member{Name: "r1", Role: "reporter"}}}}
 		c := &collected{ip: netip.MustParseAddr("10.0.0.7"), captures: e, nodes: nodes}
 		if c.print(cli.NewPrinter(&out), "f"); out.String() != want {
 			t.Errorf("it prints\n%swant\n%s", out.String(), want)
