@@ -14,6 +14,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,17 +44,47 @@ const (
 //go:embed page.html page.css page.js
 var files embed.FS
 
-// layout is made when it is needed: an agent is the same program.
-var layout = sync.OnceValue(func() *template.Template {
+// newLayout returns the template of all pages, with commands of the program in their sentences.
+func newLayout(program string) *template.Template {
 	return template.Must(template.New("page.html").Funcs(template.FuncMap{
-		"age": cli.Age, "who": cli.Who, "inNetwork": func(ip netip.Addr, network string) string { return cli.InNetwork(ip.String(), network) }, "given": cli.GivenText, "counted": cli.Counted,
-		"since": cli.Since, "labels": func(c document.Conflict) []string { nodes, _ := cli.NodesOf(c.Holders); return nodes },
+		"age": cli.Age, "who": cli.Who, "given": cli.GivenText, "counted": cli.Counted, "since": cli.Since, "causes": cli.Causes, "notes": cli.Notes,
+		"inNetwork":  func(ip netip.Addr, network string) string { return cli.InNetwork(ip.String(), network) },
+		"labels":     func(holders []document.Binding) []string { nodes, _ := cli.NodesOf(holders); return nodes },
 		"clock":      func(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") },
 		"most":       func() int { return maxText },
 		"incomplete": func(verdict string) bool { return verdict == document.AuditNothing || verdict == document.AuditPartly },
 		"reserved":   func(f document.Finding) string { return cli.ReservationOf(f, false) },
+		"answered":   func(c document.Coverage) int { return c.Asked - len(c.Missing) },
+		"coverage": func(c document.Coverage, things string) []cli.Line {
+			return cli.Lines(program, c, func(p *cli.Printer, c document.Coverage) { p.Coverage(c, things) })
+		},
+		"pairs": lines(program, (*cli.Printer).Pairs), "problems": lines(program, (*cli.Printer).Problems), "repairs": lines(program, (*cli.Printer).Repairs),
+		"unknown": lines(program, (*cli.Printer).Unknown), "configured": lines(program, (*cli.Printer).Configured), "books": lines(program, (*cli.Printer).Books),
+		"verdict": lines(program, (*cli.Printer).Verdict), "former": lines(program, (*cli.Printer).Former),
+		"advice": advice(program, (*cli.Printer).Advice), "manyAdvice": advice(program, (*cli.Printer).ManyAdvice), "storyAdvice": advice(program, (*cli.Printer).StoryAdvice),
 	}).ParseFS(files, "page.html"))
-})
+}
+
+// lines returns what makes sentences of a document.
+func lines[T any](program string, text func(*cli.Printer, T)) func(T) []cli.Line {
+	return func(doc T) []cli.Line { return cli.Lines(program, doc, text) }
+}
+
+// advice is lines of what is to be done, without the title of their section.
+func advice[T any](program string, text func(*cli.Printer, T)) func(T) []cli.Line {
+	return func(doc T) []cli.Line {
+		all := cli.Lines(program, doc, text)
+		if len(all) == 0 {
+			return nil
+		}
+		first := strings.TrimSpace(strings.TrimPrefix(all[0].Text, "What to do:"))
+		if first == "" {
+			return all[1:]
+		}
+		all[0].Text = strings.ToUpper(first[:1]) + first[1:] // "wait" or "nothing"
+		return all
+	}
+}
 
 // content is what the template gets.
 type content struct {
@@ -64,24 +95,25 @@ type content struct {
 	Data        any // of the view
 }
 
-// view makes the data of a page, and its title.
-type view func(ctx context.Context, r request) (data any, title string, err error)
-
 type handler struct {
-	source  Source
-	program string
-	slots   chan struct{}
+	slots  chan struct{}
+	layout func() *template.Template // made when it is needed: an agent is the same program
 }
 
 // New returns a handler for all pages, with commands of the program, as people call it. It answers requests for this machine only, see [api.LocalOnly].
 func New(source Source, program string) http.Handler {
-	h := &handler{source, program, make(chan struct{}, maxAtOnce)}
+	h := &handler{make(chan struct{}, maxAtOnce), sync.OnceValue(func() *template.Template { return newLayout(program) })}
 	mux := http.NewServeMux()
-	mux.Handle("GET /{$}", h.page("conflicts", h.conflicts))
-	mux.Handle("GET /explain", h.page("explain", h.explain))
-	mux.Handle("GET /nodes", h.page("nodes", h.nodes))
-	mux.Handle("GET /audit", h.page("audit", h.audit))
-	mux.Handle("GET /", h.page("", func(context.Context, request) (any, string, error) { return nil, "", errNoPage }))
+	mux.Handle("GET /{$}", page(h, "conflicts", source.Conflicts, conflicts))
+	mux.Handle("GET /explain", page(h, "explain", func(ctx context.Context, q document.Query) (e document.Explanation, err error) {
+		if q.IP.IsValid() {
+			return source.Explain(ctx, q)
+		}
+		return e, nil
+	}, explain))
+	mux.Handle("GET /nodes", page(h, "nodes", source.Nodes, nodes))
+	mux.Handle("GET /audit", page(h, "audit", source.Audit, audit))
+	mux.Handle("GET /", page(h, "", func(context.Context, document.Query) (any, error) { return nil, errNoPage }, nil))
 	for name, kind := range map[string]string{"page.css": "text/css", "page.js": "text/javascript"} {
 		text, _ := files.ReadFile(name)
 		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) { serve(w, r, kind, text) })
@@ -94,26 +126,29 @@ func New(source Source, program string) http.Handler {
 
 var errNoPage = errors.New("there is no such page")
 
-// page returns the handler of a view.
-func (h *handler) page(name string, v view) http.Handler {
+// page returns the handler of a view: get makes its document, and show makes of that what the template gets, and the title.
+func page[T any](h *handler, name string, get func(context.Context, document.Query) (T, error), show func(request, T) (any, string)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), maxTime)
 		defer cancel()
 		c := content{View: name, Zone: time.Now().Format("MST")}
 		status := http.StatusOK
+		var doc T
 		var err error
 		if c.Request, err = parse(name, r.URL.Query()); err != nil {
 			status = http.StatusBadRequest
-		} else if c.Data, c.Title, err = h.read(ctx, v, c.Request); errors.Is(err, errNoPage) {
+		} else if doc, err = read(ctx, h, get, c.Request.query(name)); errors.Is(err, errNoPage) {
 			status = http.StatusNotFound
 		} else if err != nil {
 			status = http.StatusServiceUnavailable
 		}
 		if err != nil {
-			c.Error, c.Title, c.Data = detector.Printable(err.Error()), http.StatusText(status), nil
+			c.Error, c.Title = detector.Printable(err.Error()), http.StatusText(status)
+		} else {
+			c.Data, c.Title = show(c.Request, doc)
 		}
 		var body bytes.Buffer
-		if err := layout().Execute(&body, c); err != nil {
+		if err := h.layout().Execute(&body, c); err != nil {
 			http.Error(w, "the page cannot be made: "+detector.Printable(err.Error()), http.StatusInternalServerError)
 			return
 		}
@@ -127,14 +162,18 @@ func (h *handler) page(name string, v view) http.Handler {
 	})
 }
 
-func (h *handler) read(ctx context.Context, v view, r request) (any, string, error) {
+// read waits for its turn, and gets a document whose texts are fit for people.
+func read[T any](ctx context.Context, h *handler, get func(context.Context, document.Query) (T, error), q document.Query) (doc T, err error) {
 	select {
 	case h.slots <- struct{}{}:
 		defer func() { <-h.slots }()
-		return v(ctx, r)
 	case <-ctx.Done():
-		return nil, "", errors.New("too many other pages wait for an answer: close some")
+		return doc, errors.New("too many other pages wait for an answer: close some")
 	}
+	if doc, err = get(ctx, q); err == nil {
+		document.Sanitize(&doc)
+	}
+	return doc, err
 }
 
 // serve answers with a text, or with 304 if the browser has it.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/dupip/dupip/document"
 )
 
 // maxText bounds a parameter, in bytes: a pod's name after its namespace.
@@ -52,6 +54,11 @@ func parse(name string, values url.Values) (r request, err error) {
 	return r, nil
 }
 
+// query is what the source is asked.
+func (r request) query(name string) document.Query {
+	return document.Query{IP: r.IP, All: r.All, Cluster: name != "nodes"} // all nodes know all nodes
+}
+
 // selects reports whether any of the texts has the one that is asked for.
 func (r request) selects(texts ...string) bool {
 	return slices.ContainsFunc(texts, func(text string) bool {
@@ -70,19 +77,15 @@ const maxRows = 100
 
 // list is a part of a list.
 type list[T any] struct {
-	Rows             []T
-	First, Last      int // of Rows, from 1
-	Total            int // elements that were asked for
-	Previous, Next   int // request.From of the parts before and after
-	Before, HasAfter bool
+	Rows        []T
+	First, Last int // of Rows, from 1
+	Total       int // elements that were asked for
+	Previous    int // request.From of the part before; that of the next one is Last
 }
 
 // cut returns the part of a list that is asked for.
 func cut[T any](r request, all []T) list[T] {
 	from := min(r.From, max(len(all)-1, 0)/maxRows*maxRows)
 	to := min(from+maxRows, len(all))
-	return list[T]{
-		Rows: all[from:to], First: from + 1, Last: to, Total: len(all),
-		Previous: max(from-maxRows, 0), Before: from > 0, Next: to, HasAfter: to < len(all),
-	}
+	return list[T]{Rows: all[from:to], First: from + 1, Last: to, Total: len(all), Previous: max(from-maxRows, 0)}
 }
