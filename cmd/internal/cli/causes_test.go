@@ -117,40 +117,26 @@ func TestDetectionFailed(t *testing.T) {
 	one := func(node, netns string, evidence detector.Evidence) document.Binding {
 		return document.Binding{Holder: document.Holder{Node: node, Netns: netns, Interface: "veth1"}, Evidence: evidence}
 	}
-	note := func(node, netns string) document.Note {
-		return document.Note{Node: "n1", Holder: &document.Holder{Node: node, Netns: netns}, Text: "first seen: announced on veth1"}
-	}
-	said := func(texts ...string) (notes []document.Note) {
-		for _, text := range texts {
-			notes = append(notes, document.Note{Node: "n1", Holder: &document.Holder{Node: "n1", Netns: "cni-1"}, Text: text})
-		}
-		return notes
-	}
+	gone := func(node, netns string) document.Binding { return one(node, netns, detector.Announced) }
 	for name, test := range map[string]struct {
-		network  string
-		bindings []document.Binding
-		notes    []document.Note
-		want     string
+		network          string
+		bindings, former []document.Binding
+		want             string
 	}{
 		"nobody":              {"default", nil, nil, unseen},
-		"in another network":  {"blue", []document.Binding{one("n1", "cni-1", detector.Announced)}, nil, unseen},
-		"only forwarded":      {"default", []document.Binding{one("n1", "cni-1", detector.Forwarded)}, []document.Note{note("n1", "cni-1")}, unseen},
-		"one now":             {"default", []document.Binding{one("n1", "cni-1", detector.Announced)}, []document.Note{note("n1", "cni-1"), note("n1", "cni-2")}, failed + "Now cni-1 has the address."},
+		"in another network":  {"blue", []document.Binding{one("n1", "cni-1", detector.Announced)}, []document.Binding{gone("n1", "cni-2")}, unseen},
+		"only forwarded":      {"default", []document.Binding{one("n1", "cni-1", detector.Forwarded)}, []document.Binding{gone("n1", "cni-1")}, unseen},
+		"one now":             {"default", []document.Binding{one("n1", "cni-1", detector.Announced)}, []document.Binding{gone("n1", "cni-1"), gone("n1", "cni-2")}, failed + "Now cni-1 has the address."},
 		"the node":            {"default", []document.Binding{one("n1", "host", detector.Host)}, nil, failed + "Now node n1 has the address."},
 		"two now":             {"default", []document.Binding{one("n1", "cni-1", detector.Data), one("n2", "cni-2", detector.Announced)}, nil, failed + "Now cni-1 on n1 and cni-2 on n2 have the address."},
 		"itself":              {"default", []document.Binding{one("n1", "cni-9", detector.Announced)}, nil, failed + "Now the pod itself, by its interface veth1, has the address."},
-		"one before":          {"default", nil, []document.Note{note("n1", "cni-1"), note("n1", ""), {Node: "n1", Text: "confirmed"}, note("n1", "cni-1")}, failed + "cni-1 was seen with the address, and has it no more."},
-		"forwarded before":    {"default", nil, said("first seen: forwarded on veth1", "withdrawn: its interface has gone"), unseen},
-		"data, not answered":  {"default", nil, said("first seen: data on veth1", "sends data but did not answer: taken for forwarding, for 1m0s"), unseen},
-		"proxy ARP before":    {"default", nil, said("answered after 1 ms", "answered for an address it does not have: taken for forwarding, for 1m0s"), unseen},
-		"forwarded, then had": {"default", nil, said("first seen: forwarded on veth1", "evidence now announced"), failed + "cni-1 was seen with the address, and has it no more."},
-		"only its end":        {"default", nil, said("expired: not seen for the TTL, 10m0s"), unseen},
-		"itself before":       {"default", nil, []document.Note{note("n1", "cni-9")}, unseen},
-		"two before":          {"default", nil, []document.Note{note("n2", "cni-1"), note("n1", "cni-1")}, failed + "cni-1 and cni-1 on n2 were seen with the address, and have it no more."},
-		"a namesake of a pod": {"default", nil, []document.Note{note("n2", "cni-9")}, failed + "cni-9 on n2 was seen with the address, and has it no more."},
+		"one before":          {"default", nil, []document.Binding{gone("n1", "cni-1"), gone("n1", "")}, failed + "cni-1 was seen with the address, and has it no more."},
+		"itself before":       {"default", nil, []document.Binding{gone("n1", "cni-9")}, unseen},
+		"two before":          {"default", nil, []document.Binding{gone("n2", "cni-1"), gone("n1", "cni-1")}, failed + "cni-1 and cni-1 on n2 were seen with the address, and have it no more."},
+		"a namesake of a pod": {"default", nil, []document.Binding{gone("n2", "cni-9")}, failed + "cni-9 on n2 was seen with the address, and has it no more."},
 	} {
 		e := document.Explanation{
-			Node: "n1", Stories: []document.Story{{Network: test.network, Bindings: test.bindings, Notes: test.notes}},
+			Node: "n1", Stories: []document.Story{{Network: test.network, Bindings: test.bindings, Former: test.former}},
 			Configured: []document.Configured{{Network: "default", Netns: "cni-9", Lost: true}},
 		}
 		if got := Causes(e); len(got) != 1 || got[0] != test.want {

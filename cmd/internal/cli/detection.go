@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
@@ -50,42 +49,16 @@ func othersWith(lost document.Configured, e document.Explanation) (now, before [
 				now = append(now, name)
 			}
 		}
-		had := make(map[string]document.Holder)
-		for _, note := range story.Notes {
-			if h := note.Holder; h != nil {
-				if _, before := had[is(*h)]; showsAddress(note.Text, before) {
-					had[is(*h)] = *h
-				} else {
-					delete(had, is(*h))
-				}
-			}
-		}
-		for id, h := range had {
-			name := cmp.Or(h.Pod.String(), h.Netns)
-			if known[id] || isOwn(h) || name == "" {
+		for _, b := range story.Former {
+			name := cmp.Or(b.Pod.String(), b.Netns)
+			if known[is(b.Holder)] || isOwn(b.Holder) || name == "" {
 				continue
 			}
-			if h.NodeID() != own {
-				name += " on " + nodes[h.NodeID()]
+			if b.NodeID() != own {
+				name += " on " + nodes[b.NodeID()]
 			}
 			before = append(before, name)
 		}
 	}
 	return distinct(now), distinct(before)
-}
-
-// showsAddress reports whether a holder has the address, and does not only forward packets with it, by a note (detector/notes.go
-// has the texts) and what the earlier ones show.
-func showsAddress(text string, before bool) bool {
-	for _, forwards := range []string{"taken for forwarding", "for an address it does not have"} {
-		if strings.Contains(text, forwards) {
-			return false
-		}
-	}
-	for _, has := range []string{"first seen: ", "evidence now ", "its kernel has the address", "answered"} {
-		if rest, ok := strings.CutPrefix(text, has); ok && !strings.HasPrefix(rest, "forwarded") {
-			return true
-		}
-	}
-	return before
 }

@@ -182,7 +182,7 @@ func Notes(story document.Story) []string {
 
 // nodesOfStory has the names of all nodes of a story by NodeID.
 func nodesOfStory(story document.Story) map[string]string {
-	ids := each(story.Bindings, document.Binding.NodeID)
+	ids := each(slices.Concat(story.Bindings, story.Former), document.Binding.NodeID)
 	for _, note := range story.Notes {
 		ids = append(ids, note.NodeID())
 		if note.Holder != nil {

@@ -60,9 +60,9 @@ func TestNotesOfNamesakes(t *testing.T) {
 func TestDetectionFailedOfNamesakes(t *testing.T) {
 	e := document.Explanation{
 		Node: "n1", BootID: bootA, Configured: []document.Configured{{Network: "default", Netns: "cni-9", Lost: true}},
-		Stories: []document.Story{{Network: "default", Notes: []document.Note{
-			{Node: "n1", BootID: bootA, Holder: &document.Holder{Node: "n1", BootID: bootA, Netns: "cni-9"}, Text: "first seen: announced on veth1"},
-			{Node: "n1", BootID: bootB, Holder: &document.Holder{Node: "n1", BootID: bootB, Netns: "cni-9"}, Text: "first seen: announced on veth1"},
+		Stories: []document.Story{{Network: "default", Former: []document.Binding{
+			{Holder: document.Holder{Node: "n1", BootID: bootA, Netns: "cni-9"}},
+			{Holder: document.Holder{Node: "n1", BootID: bootB, Netns: "cni-9"}},
 		}}},
 	}
 	const want = "cni-9: duplicate address detection failed in its kernel, which does not use the address. " +
