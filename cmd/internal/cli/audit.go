@@ -72,9 +72,6 @@ func (p *Printer) findings(a document.Audit) {
 		}
 		rows = append(rows, row)
 	}
-	if nodes == nil {
-		header = without("node", header, rows)
-	}
 	p.fitted(rows, header, "holder", "since", "reserved for")
 }
 

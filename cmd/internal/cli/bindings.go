@@ -29,17 +29,13 @@ func (p *Printer) bindings(bindings []document.Binding) {
 		p.table(rows, "network", "ip", "holder", "node", "interface", "ifindex", "mac", "evidence", "first seen", "last seen")
 		return
 	}
-	header := []any{"ip", "node", "holder", "interface", "evidence", "first seen", "last seen"}
 	nodes := p.nodeColumn(bindings)
 	for _, b := range bindings {
 		rows = append(rows, table.Row{
 			InNetwork(b.IP.String(), b.Network), nodes[b.NodeID()], Who(b), p.brief(b.Interface), b.Evidence.String(), Age(b.FirstSeen), Age(b.LastSeen),
 		})
 	}
-	if nodes == nil {
-		header = without("node", header, rows)
-	}
-	p.fitted(rows, header, "holder", "first seen", "interface", "last seen")
+	p.fitted(rows, []any{"ip", "node", "holder", "interface", "evidence", "first seen", "last seen"}, "holder", "first seen", "interface", "last seen")
 }
 
 // bindingEvent has what may be long at its end.

@@ -28,7 +28,7 @@ func (p *Printer) brief(name string) string {
 	return clip(name, 15)
 }
 
-// nodeColumn returns the text of a column for each node, by its id; nil if all holders are on one
+// nodeColumn returns the text of a column for each node, by its id; none if all holders are on one
 // node and no others were asked, so that no column is needed.
 func (p *Printer) nodeColumn(holders []document.Binding) map[string]string {
 	const least = 11 // if there are long addresses

@@ -58,7 +58,6 @@ func (p *Printer) conflicts(conflicts []document.Conflict) {
 		p.wideConflicts(conflicts)
 		return
 	}
-	header := []any{"ip", "state", "since", "node", "holder", "interface", "first seen"}
 	nodes := p.nodeColumn(holdersOf(conflicts))
 	var rows []table.Row
 	unreachable, configured := false, false
@@ -78,10 +77,7 @@ func (p *Printer) conflicts(conflicts []document.Conflict) {
 			rows = append(rows, append(row, node, name, p.brief(b.Interface), Age(b.FirstSeen)))
 		}
 	}
-	if nodes == nil {
-		header = without("node", header, rows)
-	}
-	p.fitted(rows, header, "holder", "first seen", "interface", "since")
+	p.fitted(rows, []any{"ip", "state", "since", "node", "holder", "interface", "first seen"}, "holder", "first seen", "interface", "since")
 	if unreachable {
 		p.wrapped(2, "! unreachable: the node does not answer, and its holders may be gone.")
 	}

@@ -17,7 +17,9 @@ func (p *Printer) Nodes(doc document.Nodes) {
 	if roles {
 		header = append(header, "role")
 	}
-	boots := p.Wide || sameNames(doc.Nodes)
+	names := distinct(each(doc.Nodes, func(n document.Node) string { return n.Name }))
+	ids := distinct(each(doc.Nodes, document.Node.NodeID))
+	boots := p.Wide || len(names) < len(ids)
 	if boots {
 		header = append(header, "boot")
 	}
@@ -54,16 +56,4 @@ func (p *Printer) Problems(doc document.Nodes) {
 	for _, problem := range doc.Cluster.Problems {
 		p.wrapped(2, "Problem: "+problem)
 	}
-}
-
-// sameNames reports whether two nodes have one name, so that their boots have to be shown.
-func sameNames(nodes []document.Node) bool {
-	boots := make(map[string]string)
-	for _, n := range nodes {
-		if boot, ok := boots[n.Name]; ok && boot != n.Boot {
-			return true
-		}
-		boots[n.Name] = n.Boot
-	}
-	return false
 }

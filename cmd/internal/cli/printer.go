@@ -88,9 +88,12 @@ func (p *Printer) table(rows []table.Row, header ...any) {
 }
 
 // fitted prints a table that fits the width, unless a wide one was asked for. It removes spare columns, in this order, until the
-// named column has room for 12 characters or the table fits, and then shortens that one.
+// named column has room for 12 characters or the table fits, and then shortens that one. A column of nodes without names is left out.
 func (p *Printer) fitted(rows []table.Row, header []any, column string, spare ...string) {
 	const shortest = 12
+	if at := slices.Index(header, any("node")); at >= 0 && !slices.ContainsFunc(rows, func(row table.Row) bool { return row[at] != "" }) {
+		header = without("node", header, rows)
+	}
 	for !p.Wide && p.Width > 0 && p.left(header, rows, "") < 0 {
 		left := p.left(header, rows, column)
 		if left >= shortest || len(spare) == 0 {
