@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strconv"
 	"time"
@@ -58,18 +60,21 @@ func (p *plugin) forward(ctx context.Context, pod string, port int) (*forward, e
 	running, end := context.WithCancel(ctx)
 	cmd, stderr := p.command(running, "port-forward", "pod/"+pod, ports, "--address=127.0.0.1")
 	inOwnGroup(cmd)
-	out := &forwarding{port: make(chan int, 1)}
-	cmd.Stdout = out
+	out, stdout := io.Pipe()
+	cmd.Stdout = stdout
 	if err := cmd.Start(); err != nil {
 		end()
 		return nil, p.failure(ctx, err, stderr)
 	}
 	f := &forward{end: end, done: make(chan struct{})}
 	var ended error
+	forwarded := make(chan int, 1)
+	go readPort(out, forwarded)
 	p.kubectls.Go(func() {
 		defer close(f.done)
 		defer end()
 		ended = cmd.Wait()
+		stdout.Close()
 	})
 	late := time.NewTimer(forwardTime)
 	defer late.Stop()
@@ -80,7 +85,7 @@ func (p *plugin) forward(ctx context.Context, pod string, port int) (*forward, e
 		end()
 		<-f.done
 		return nil, fmt.Errorf("kubectl has not forwarded a port to pod %s within %s", pod, forwardTime)
-	case f.port = <-out.port:
+	case f.port = <-forwarded:
 	}
 	if err := f.answers(ctx); err != nil {
 		end()
@@ -90,26 +95,17 @@ func (p *plugin) forward(ctx context.Context, pod string, port int) (*forward, e
 	return f, nil
 }
 
-// forwarding reads which port kubectl forwards, and drops what it says of connections.
-type forwarding struct {
-	text  []byte
-	port  chan int // gets it once
-	found bool
-}
+// forwardingFrom is the line of kubectl that says which port it forwards.
+var forwardingFrom = regexp.MustCompile(`^Forwarding from 127\.0\.0\.1:(\d+) -> \d+`)
 
-// forwardingFrom is that line of kubectl.
-var forwardingFrom = regexp.MustCompile(`(?m)^Forwarding from 127\.0\.0\.1:(\d+) -> \d+`)
-
-// Write implements [io.Writer].
-func (f *forwarding) Write(text []byte) (int, error) {
-	if f.found {
-		return len(text), nil
+// readPort sends the port that kubectl forwards, and drops what else it says.
+func readPort(out io.Reader, port chan<- int) {
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if m := forwardingFrom.FindStringSubmatch(lines.Text()); m != nil {
+			number, _ := strconv.Atoi(m[1])
+			port <- number
+			break
+		}
 	}
-	f.text = append(f.text, text...)
-	if m := forwardingFrom.FindSubmatch(f.text); m != nil {
-		port, _ := strconv.Atoi(string(m[1]))
-		f.port <- port
-		f.found = true
-	}
-	return len(text), nil
+	_, _ = io.Copy(io.Discard, out)
 }
