@@ -4,7 +4,6 @@ package main
 import (
 	"os"
 
-	"github.com/dupip/dupip/cmd/internal/build"
 	"github.com/dupip/dupip/cmd/internal/query"
 )
 
@@ -12,6 +11,6 @@ import (
 var version string
 
 // buildVersion is the version of this program.
-func buildVersion() string { return build.Version(version) }
+func buildVersion() string { return query.BuildVersion(version) }
 
 func main() { os.Exit(query.Run(newRoot())) }

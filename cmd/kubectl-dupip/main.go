@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/cmd/internal/build"
 	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/cmd/internal/query"
 )
@@ -48,7 +47,7 @@ func run() int {
 
 func (p *plugin) root() *cobra.Command {
 	p.Program = query.Program{
-		Name: "kubectl dupip", Version: build.Version(version), Cluster: true,
+		Name: "kubectl dupip", Version: query.BuildVersion(version), Cluster: true,
 		Client: func(cmd *cobra.Command) (*api.Client, error) {
 			f, err := p.connect(cmd.Context(), 0)
 			if err != nil {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dupip/dupip/cmd/internal/build"
 	"github.com/dupip/dupip/cmd/internal/logging"
 	"github.com/dupip/dupip/cmd/internal/query"
 	"github.com/dupip/dupip/cmd/reporter/events"
@@ -50,7 +49,7 @@ that holds a Lease writes.`,
 		Example: `  dupip-reporter --join dupip.kube-system.svc \
     --gossip-key-file /etc/dupip/key --namespace "$NAMESPACE" \
     --pod-name "$POD_NAME" --pod-uid "$POD_UID"`,
-		Version: build.Version(version), Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		Version: query.BuildVersion(version), Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd.Context()) },
 	}
 	flags := cmd.Flags()
@@ -101,7 +100,7 @@ func (s *settings) check() (*slog.Logger, error) {
 // join starts gossip. The pod's UID takes the place of a boot id: a pod that is made again is another member.
 func (s *settings) join(log *slog.Logger) (*gossip.Gossip, error) {
 	m := s.members
-	m.Log, m.Version, m.Role = log, build.Version(version), cluster.Reporter
+	m.Log, m.Version, m.Role = log, query.BuildVersion(version), cluster.Reporter
 	// Only later runs of this pod have the same identity; the clock of the boot starts again with the node.
 	m.Epoch = time.Now().UnixNano()
 	return gossip.New(gossip.Options{Members: m})
