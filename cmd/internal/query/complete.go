@@ -80,18 +80,14 @@ func (p *Program) all() (document.Query, error) { return document.Query{Cluster:
 
 // completion completes a value that elements of a document have.
 func completion[T, E any](
-	p *Program, query func() (document.Query, error), get func(*api.Client, context.Context, document.Query) (T, error), elements func(T) []E, value func(E) string,
+	p *Program, query func() (document.Query, error), ask func(*api.Client, context.Context, document.Query) (T, error), elements func(T) []E, value func(E) string,
 ) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		client, err := p.Client(cmd)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
+		var doc T
 		q, err := query()
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
+		if err == nil {
+			doc, err = get(cmd, p, ask, q)
 		}
-		doc, err := get(client, cmd.Context(), q)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/document"
 )
@@ -23,11 +24,7 @@ func newExplain(p *Program) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("%q: not an IP address", args[0])
 			}
-			client, err := p.Client(cmd)
-			if err != nil {
-				return err
-			}
-			doc, err := client.Explain(cmd.Context(), document.Query{IP: ip, Cluster: !local})
+			doc, err := get(cmd, p, (*api.Client).Explain, document.Query{IP: ip, Cluster: !local})
 			if err != nil {
 				return err
 			}

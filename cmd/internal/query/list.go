@@ -106,12 +106,8 @@ func (l list[T, E]) command(p *Program) *cobra.Command {
 
 // show gets the document and prints it.
 func (l list[T, E]) show(cmd *cobra.Command, flags *queryFlags, q document.Query) (T, error) {
-	var doc T
-	client, err := flags.program.Client(cmd)
-	if err != nil {
-		return doc, err
-	}
-	if doc, err = l.get(client, cmd.Context(), q); err == nil {
+	doc, err := get(cmd, flags.program, l.get, q)
+	if err == nil {
 		err = Unanswered(q.Node, l.coverage(doc))
 	}
 	if err != nil {

@@ -4,6 +4,7 @@ package query
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/cmd/internal/cli"
+	"github.com/dupip/dupip/document"
 )
 
 // Program is the program that has the commands.
@@ -48,6 +50,15 @@ func (p *Program) printer(out io.Writer) *cli.Printer {
 	printer := cli.NewPrinter(out)
 	printer.Program = cmp.Or(p.Commands, p.Name)
 	return printer
+}
+
+// get makes a program's client get a document.
+func get[T any](cmd *cobra.Command, p *Program, ask func(*api.Client, context.Context, document.Query) (T, error), q document.Query) (doc T, err error) {
+	client, err := p.Client(cmd)
+	if err != nil {
+		return doc, err
+	}
+	return ask(client, cmd.Context(), q)
 }
 
 // Root completes the program's first command: with help that fits the terminal, with errors that say what to do, and with all
