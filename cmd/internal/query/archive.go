@@ -35,11 +35,10 @@ func (p *Program) archive(folder string, c *collected) ([]byte, error) {
 		return err
 	}
 	var nodes, history, text bytes.Buffer
-	printer := p.printer(&text)
-	_, failedNodes := cli.JSON.Encode(&nodes, c.nodes, false)
-	_, failedHistory := cli.JSON.Encode(&history, c.explanation, false)
 	errs := []error{
-		failedNodes, failedHistory, cli.Show(printer, cli.Table, c.explanation, (*cli.Printer).Explanation),
+		cli.Show(p.printer(&nodes), cli.JSON, c.nodes, (*cli.Printer).Nodes),
+		cli.Show(p.printer(&history), cli.JSON, c.explanation, (*cli.Printer).Explanation),
+		cli.Show(p.printer(&text), cli.Table, c.explanation, (*cli.Printer).Explanation),
 		add("frames.pcapng", pcapng(p.Name+" "+p.Version, c.captures.Captures, c.names())),
 		add("explain.txt", text.Bytes()), add("explain.json", history.Bytes()), add("nodes.json", nodes.Bytes()),
 	}
