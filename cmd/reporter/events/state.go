@@ -5,6 +5,7 @@
 package events
 
 import (
+	"maps"
 	"time"
 
 	"github.com/dupip/dupip/detector"
@@ -25,7 +26,7 @@ type state struct {
 	rules      merge.Rules
 	conflicts  map[detector.Key]map[string]document.Conflict // by NodeID
 	unreserved map[string]bool                               // by NodeID
-	away       map[string]time.Time                          // of nodes with reports, by NodeID: since when
+	seen       map[string]time.Time                          // when a node was alive, by NodeID
 }
 
 func newState(rules merge.Rules) state {
@@ -68,34 +69,24 @@ func (s *state) merged(key detector.Key) []document.Conflict {
 
 // gone forgets the nodes that were not alive for long, and returns the addresses they had reported.
 func (s *state) gone(alive map[string]bool, now time.Time) (keys []detector.Key) {
-	nodes := make(map[string]bool)
-	for _, reports := range s.conflicts {
+	for node := range alive {
+		s.seen[node] = now
+	}
+	isGone := func(node string) bool {
+		if s.seen[node].IsZero() { // it has reported, and was not alive since
+			s.seen[node] = now
+		}
+		return now.Sub(s.seen[node]) >= awayAfter
+	}
+	maps.DeleteFunc(s.unreserved, func(node string, _ bool) bool { return isGone(node) })
+	for key, reports := range s.conflicts {
 		for node := range reports {
-			nodes[node] = true
-		}
-	}
-	for node := range s.unreserved {
-		nodes[node] = true
-	}
-	for node := range nodes {
-		if alive[node] {
-			delete(s.away, node)
-		} else if _, known := s.away[node]; !known {
-			s.away[node] = now
-		}
-	}
-	for node, since := range s.away {
-		if nodes[node] && now.Sub(since) < awayAfter {
-			continue
-		}
-		delete(s.away, node)
-		delete(s.unreserved, node)
-		for key, reports := range s.conflicts {
-			if _, there := reports[node]; there {
+			if isGone(node) {
 				keys = append(keys, key)
 				s.end(node, key)
 			}
 		}
 	}
+	maps.DeleteFunc(s.seen, func(_ string, at time.Time) bool { return now.Sub(at) >= awayAfter })
 	return keys
 }
