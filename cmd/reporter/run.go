@@ -8,9 +8,10 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/config"
@@ -98,12 +99,10 @@ func (s *settings) run(ctx context.Context) error {
 		documents: newDocuments(cluster.Member{Name: s.members.Node, Boot: s.members.Boot, Role: cluster.Reporter}, g, rules),
 	}
 	// The parts that ctx ends; gossip, and with it the process, if one of them fails.
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	errs := make(chan error, 3)
-	wg.Go(func() { errs <- g.Run(ctx); cancel() })
-	wg.Go(func() { errs <- agentmetrics.Serve(ctx, listener, r.pages(), log); cancel() })
-	wg.Go(func() { errs <- api.Serve(ctx, local, r.documents.handler(cli.Plugin(s.namespace)), log); cancel() })
+	parts, ctx := errgroup.WithContext(ctx)
+	parts.Go(func() error { return g.Run(ctx) })
+	parts.Go(func() error { return agentmetrics.Serve(ctx, listener, r.pages(), log) })
+	parts.Go(func() error { return api.Serve(ctx, local, r.documents.handler(cli.Plugin(s.namespace)), log) })
 	candidate := make(chan struct{})
 	go func() { defer close(candidate); r.election.Run(ctx) }()
 	r.loop(ctx)
@@ -113,8 +112,7 @@ func (s *settings) run(ctx context.Context) error {
 	if err := r.election.Release(release); err != nil {
 		log.Warn("the Lease was not released; another replica takes it in 15 s", "error", err)
 	}
-	wg.Wait()
-	return errors.Join(<-errs, <-errs, <-errs)
+	return parts.Wait()
 }
 
 // loop passes reports to the planner and makes the requests that it wants, one at a time.
@@ -237,14 +235,10 @@ func (r *reporter) begin(ctx context.Context, until time.Time) {
 func (r *reporter) write(ctx context.Context, w *events.Write, until time.Time) {
 	r.request(ctx, until, func(ctx context.Context) func() {
 		err := ctx.Err()
-		if e := w.Event; err == nil && w.Series != nil {
-			err = r.api.RenewEvent(ctx, e.Metadata.Namespace, e.Metadata.Name, *w.Series)
-		} else if err == nil {
-			err = r.api.CreateEvent(ctx, e)
+		if err == nil {
+			err = r.api.WriteEvent(ctx, w.Event)
 		}
-		return func() {
-			r.wrote(w, err, time.Now())
-		}
+		return func() { r.wrote(w, err, time.Now()) }
 	})
 }
 

@@ -58,9 +58,7 @@ type Stats struct {
 
 // Write is one request to make.
 type Write struct {
-	Event kube.Event
-	// Series is set if the Event is there and is to be renewed.
-	Series *kube.Series
+	Event kube.Event // with a series if it is there and is to be renewed
 
 	of  *notice
 	end bool
@@ -250,7 +248,7 @@ func (p *Planner) Next(now time.Time) *Write {
 	}
 	w := &Write{of: first, end: first.written && !first.ended.IsZero()}
 	if w.Event = first.event(p.Instance, w.end, now); first.written && !w.end {
-		w.Series = &kube.Series{Count: min(first.count+1, math.MaxInt32), LastObservedTime: kube.MicroTime{Time: now}}
+		w.Event.Series = &kube.Series{Count: min(first.count+1, math.MaxInt32), LastObservedTime: kube.MicroTime{Time: now}}
 	}
 	return w
 }
@@ -289,7 +287,7 @@ func (p *Planner) Done(w *Write, err error, now time.Time) bool {
 	n := w.of
 	switch {
 	case err == nil:
-	case w.Series == nil && kube.Is(err, http.StatusConflict):
+	case w.Event.Series == nil && kube.Is(err, http.StatusConflict):
 		// It is there, perhaps by another writer: nothing was written, so another pod has its turn. Of a node, it may be of an
 		// earlier time.
 		p.turn = time.Time{}
@@ -297,13 +295,13 @@ func (p *Planner) Done(w *Write, err error, now time.Time) bool {
 			n.written, n.renewed, n.count = true, time.Time{}, max(1, n.count)
 			return true
 		}
-	case w.Series != nil && kube.Is(err, http.StatusNotFound): // Kubernetes was faster
+	case w.Event.Series != nil && kube.Is(err, http.StatusNotFound): // Kubernetes was faster
 		n.written, n.count = false, 0
 		return false
 	case kube.Refused(err): // perhaps in this namespace only, by a quota
 		p.pause(n, now)
 		return false
-	case w.Series != nil && kube.Final(err): // others change it, or have made it too large
+	case w.Event.Series != nil && kube.Final(err): // others change it, or have made it too large
 		n.renewed = now
 		return false
 	case kube.Final(err): // for example in a namespace that is being deleted

@@ -86,12 +86,12 @@ func (w *world) answer(next *Write) error {
 	name := next.Event.Metadata.Name
 	e, there := w.api[name]
 	switch {
-	case next.Series == nil && there:
+	case next.Event.Series == nil && there:
 		return &kube.StatusError{Code: http.StatusConflict}
-	case next.Series != nil && !there:
+	case next.Event.Series != nil && !there:
 		return &kube.StatusError{Code: http.StatusNotFound}
-	case next.Series != nil:
-		e.Series = next.Series
+	case next.Event.Series != nil:
+		e.Series = next.Event.Series
 	default:
 		e = next.Event
 		text := fmt.Sprintf("%s %s", e.Reason, e.Regarding.Name)

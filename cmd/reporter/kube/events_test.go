@@ -176,7 +176,7 @@ func TestAnswersOfAnySize(t *testing.T) {
 			w.WriteHeader(code)
 			_, _ = fmt.Fprintf(w, `{"message":"%s"}`, strings.Repeat("x", 2*maxBody))
 		})
-		if err := c.RenewEvent(t.Context(), "tenant", "e", Series{Count: 2}); !want(err) {
+		if err := c.WriteEvent(t.Context(), Event{Metadata: Meta{Namespace: "tenant", Name: "e"}, Series: &Series{Count: 2}}); !want(err) {
 			t.Errorf("%d: %.200v", code, err)
 		}
 	}

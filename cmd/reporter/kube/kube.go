@@ -174,15 +174,14 @@ func eventsPath(namespace, name string) string {
 	return "/apis/events.k8s.io/v1/namespaces/" + url.PathEscape(namespace) + "/events" + name
 }
 
-// CreateEvent creates an Event.
-func (c *Client) CreateEvent(ctx context.Context, e Event) error {
+// WriteEvent creates an Event. Of one that has a series, it replaces the series only, which lets it live for another time to live.
+func (c *Client) WriteEvent(ctx context.Context, e Event) error {
+	if e.Series != nil {
+		path := eventsPath(e.Metadata.Namespace, "/"+url.PathEscape(e.Metadata.Name))
+		return c.do(ctx, http.MethodPatch, path, mergePatch, map[string]any{"series": e.Series}, nil)
+	}
 	e.APIVersion, e.Kind = "events.k8s.io/v1", "Event"
 	return c.do(ctx, http.MethodPost, eventsPath(e.Metadata.Namespace, ""), plainJSON, e, nil)
-}
-
-// RenewEvent replaces the series of an Event, which lets it live for another time to live.
-func (c *Client) RenewEvent(ctx context.Context, namespace, name string, series Series) error {
-	return c.do(ctx, http.MethodPatch, eventsPath(namespace, "/"+url.PathEscape(name)), mergePatch, map[string]any{"series": series}, nil)
 }
 
 // Events lists the Events of a controller in all namespaces, which anybody who may write Events in one of them can make. Where

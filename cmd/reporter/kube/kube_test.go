@@ -59,7 +59,7 @@ func TestClient(t *testing.T) {
 			w.WriteHeader(code)
 			_, _ = io.WriteString(w, `{"message": "because"}`)
 		}
-		if err := c.CreateEvent(t.Context(), Event{}); !Is(err, code) || Final(err) != final || !strings.Contains(err.Error(), "because") {
+		if err := c.WriteEvent(t.Context(), Event{}); !Is(err, code) || Final(err) != final || !strings.Contains(err.Error(), "because") {
 			t.Errorf("%d: %v", code, err)
 		}
 	}
@@ -68,7 +68,7 @@ func TestClient(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = io.WriteString(w, `{"message": "events \"x\" is forbidden: unable to create new content in namespace n because it is being terminated"}`)
 	}
-	if err := c.CreateEvent(t.Context(), Event{}); !Final(err) || Refused(err) {
+	if err := c.WriteEvent(t.Context(), Event{}); !Final(err) || Refused(err) {
 		t.Errorf("in a namespace that ends: %v", err)
 	}
 
