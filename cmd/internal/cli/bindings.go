@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"fmt"
+
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/dupip/dupip/document"
@@ -41,10 +43,8 @@ func (p *Printer) bindings(bindings []document.Binding) {
 // bindingEvent has what may be long at its end.
 const bindingEvent = "%-12s  %-7s  %-9s  %-15s  %-15s  %s\n"
 
-// BindingEventsHeader prints the header of [Printer.BindingEvent].
-func (p *Printer) BindingEventsHeader() {
-	p.printf(bindingEvent, "TIME", "EVENT", "EVIDENCE", "INTERFACE", "IP", "HOLDER")
-}
+// BindingEventsHeader is the header of [Printer.BindingEvent].
+var BindingEventsHeader = fmt.Sprintf(bindingEvent, "TIME", "EVENT", "EVIDENCE", "INTERFACE", "IP", "HOLDER")
 
 // BindingEvent prints a line for an event of a watch.
 func (p *Printer) BindingEvent(event document.BindingEvent) {

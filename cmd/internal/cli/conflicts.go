@@ -105,10 +105,8 @@ func (p *Printer) wideConflicts(conflicts []document.Conflict) {
 // Since is when a conflict reached its present state.
 func Since(c document.Conflict) time.Time { return cmp.Or(c.ResolvedAt, c.ConfirmedAt, c.SuspectedAt) }
 
-// ConflictEventsHeader prints the header of [Printer.ConflictEvent].
-func (p *Printer) ConflictEventsHeader() {
-	p.printf("%-12s  %-9s  %s\n", "TIME", "EVENT", "ADDRESS AND HOLDERS")
-}
+// ConflictEventsHeader is the header of [Printer.ConflictEvent].
+const ConflictEventsHeader = "TIME          EVENT      ADDRESS AND HOLDERS\n"
 
 // ConflictEvent prints a line for an event of a watch.
 func (p *Printer) ConflictEvent(event document.ConflictEvent) {

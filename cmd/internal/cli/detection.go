@@ -14,15 +14,11 @@ import (
 func detectionFailed(c document.Configured, e document.Explanation) string {
 	text := cmp.Or(c.Pod.String(), c.Netns) + ": duplicate address detection failed in its kernel, which does not use the address. "
 	now, before := othersWith(c, e)
-	switch {
-	case len(now) == 1:
-		return text + "Now " + now[0] + " has the address."
-	case len(now) > 1:
-		return text + "Now " + Conjoin(now) + " have the address."
-	case len(before) == 1:
-		return text + before[0] + " was seen with the address, and has it no more."
-	case len(before) > 1:
-		return text + Conjoin(before) + " were seen with the address, and have it no more."
+	switch n, m := len(now), len(before); {
+	case n > 0:
+		return text + "Now " + Conjoin(now) + either(n, " has", " have") + " the address."
+	case m > 0:
+		return text + Conjoin(before) + either(m, " was seen with the address, and has it no more.", " were seen with the address, and have it no more.")
 	}
 	return text + "Another holder was not seen: perhaps the pod's own packet came back (a hairpin port, a loop), or one has the " +
 		"address that dupip does not observe."

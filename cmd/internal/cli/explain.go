@@ -78,11 +78,8 @@ func (p *Printer) Configured(e document.Explanation) {
 
 // Verdict prints what the nodes have decided about an address.
 func (p *Printer) Verdict(story document.Story) {
-	where := "on node "
-	if len(story.Nodes) > 1 {
-		where = "on nodes "
-	}
-	p.wrapped(2, fmt.Sprintf("%s in network %s %s%s", story.IP, story.Network, where, List(story.Nodes)))
+	where := either(len(story.Nodes), "node", "nodes")
+	p.wrapped(2, fmt.Sprintf("%s in network %s on %s %s", story.IP, story.Network, where, List(story.Nodes)))
 	p.wrapped(2, fmt.Sprintf("Verdict: %s.", story.Verdict))
 	for _, v := range story.Verdicts {
 		p.wrapped(4, fmt.Sprintf("  %s: %s.", List(v.Nodes), v.Verdict))

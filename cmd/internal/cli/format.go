@@ -36,10 +36,10 @@ func Show[T any](p *Printer, f Format, doc T, text func(p *Printer, doc T)) erro
 }
 
 // EventsHeader begins a watch, and prints its header.
-func (p *Printer) EventsHeader(f Format, header func(*Printer)) {
+func (p *Printer) EventsHeader(f Format, header string) {
 	p.events = true
 	if (f == Table || f == Wide) && !p.NoHeaders {
-		header(p)
+		fmt.Fprint(p.Out, header)
 	}
 }
 

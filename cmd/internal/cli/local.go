@@ -46,11 +46,9 @@ func LocalRange(conflicts ...document.Conflict) (text, lines string) {
 	if more := len(entries) - maxEntries; more > 0 {
 		entries = append(entries[:maxEntries], fmt.Sprintf("  # and so on for %s\n", Plural(more, "more bridge", "more bridges")))
 	}
-	what := "If the range of bridge " + names[0] + " is"
-	if len(names) > 1 {
-		what = "If the ranges of bridges " + Conjoin(names) + " are"
-	}
-	return what + " meant to be local to each node, nothing is to be removed: add this to the configuration (--config) of " +
+	n := len(names)
+	return either(n, "If the range of bridge ", "If the ranges of bridges ") + Conjoin(names) + either(n, " is", " are") +
+		" meant to be local to each node, nothing is to be removed: add this to the configuration (--config) of " +
 		Conjoin(nodes) + ":", "networks:\n" + strings.Join(entries, "")
 }
 

@@ -157,11 +157,14 @@ func Disjoin(names []string) string {
 }
 
 // Plural is a number of things.
-func Plural(n int, one, many string) string {
+func Plural(n int, one, many string) string { return fmt.Sprintf("%d %s", n, either(n, one, many)) }
+
+// either is what one thing needs, or another number of them.
+func either(n int, one, many string) string {
 	if n == 1 {
-		return "1 " + one
+		return one
 	}
-	return fmt.Sprintf("%d %s", n, many)
+	return many
 }
 
 // Addresses is a number of addresses.

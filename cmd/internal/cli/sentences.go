@@ -201,10 +201,9 @@ func HeldReason(c document.Conflict) string {
 	case reason == "two-nodes" && len(nodes) > 1:
 		return who + " run the same pod: probably one is a clone, or a machine that was replaced and still runs. " +
 			"Shut down the one that should not run; \"dupip nodes\" has their addresses."
-	case reason == "unreachable" && len(nodes) > 1:
-		return who + " do not answer: wait until they do or their holders are forgotten (5 minutes)."
-	case reason == "unreachable" && len(nodes) == 1:
-		return who + " does not answer: wait until it does or its holders are forgotten (5 minutes)."
+	case reason == "unreachable" && len(nodes) > 0:
+		return who + either(len(nodes), " does not answer: wait until it does or its", " do not answer: wait until they do or their") +
+			" holders are forgotten (5 minutes)."
 	}
 	return "Nothing is to be removed now." // an agent of another version may have another reason
 }

@@ -96,18 +96,14 @@ func (p *Printer) Status(s document.Status) {
 		if i.Pid > 0 {
 			pid = strconv.Itoa(i.Pid)
 		}
-		rows = append(rows, table.Row{i.Name, i.Ifindex, p.Paint(i.State), i.Network, peerText(i), i.Pod.String(), i.Netns, pid, refused, i.Reason})
+		peer := i.Peer
+		if i.FirstPeer != "" {
+			peer += " (" + i.FirstPeer + ")"
+		}
+		rows = append(rows, table.Row{i.Name, i.Ifindex, p.Paint(i.State), i.Network, peer, i.Pod.String(), i.Netns, pid, refused, i.Reason})
 	}
 	p.table(rows, "interface", "ifindex", "state", "network", "peer", "pod", "netns", "pid", "refused", "reason")
 	p.printf("\nThe node's own addresses: %s\n", strings.Join(s.HostAddresses, " "))
-}
-
-// peerText is the name of the pod's end, with the first one if that was another.
-func peerText(i document.InterfaceStatus) string {
-	if i.FirstPeer != "" {
-		return i.Peer + " (" + i.FirstPeer + ")"
-	}
-	return i.Peer
 }
 
 // changeText says what a pod has done with its end of an interface. The network stays.

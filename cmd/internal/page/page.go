@@ -61,7 +61,8 @@ func newLayout(program string) *template.Template {
 		"pairs": lines(program, (*cli.Printer).Pairs), "problems": lines(program, (*cli.Printer).Problems), "repairs": lines(program, (*cli.Printer).Repairs),
 		"unknown": lines(program, (*cli.Printer).Unknown), "configured": lines(program, (*cli.Printer).Configured), "books": lines(program, (*cli.Printer).Books),
 		"verdict": lines(program, (*cli.Printer).Verdict), "former": lines(program, (*cli.Printer).Former),
-		"advice": advice(program, (*cli.Printer).Advice), "manyAdvice": advice(program, (*cli.Printer).ManyAdvice), "storyAdvice": advice(program, (*cli.Printer).StoryAdvice),
+		"advice": advice(program, (*cli.Printer).Advice), "manyAdvice": advice(program, (*cli.Printer).ManyAdvice),
+		"storyAdvice": advice(program, (*cli.Printer).StoryAdvice),
 	}).ParseFS(files, "page.html"))
 }
 
@@ -137,7 +138,7 @@ func page[T any](h *handler, name string, get func(context.Context, document.Que
 		var err error
 		if c.Request, err = parse(name, r.URL.Query()); err != nil {
 			status = http.StatusBadRequest
-		} else if doc, err = read(ctx, h, get, c.Request.query(name)); errors.Is(err, errNoPage) {
+		} else if doc, err = read(ctx, h, get, document.Query{IP: c.Request.IP, All: c.Request.All, Cluster: true}); errors.Is(err, errNoPage) {
 			status = http.StatusNotFound
 		} else if err != nil {
 			status = http.StatusServiceUnavailable

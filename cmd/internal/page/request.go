@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/dupip/dupip/document"
 )
 
 // maxText bounds a parameter, in bytes: a pod's name after its namespace.
@@ -52,11 +50,6 @@ func parse(name string, values url.Values) (r request, err error) {
 		}
 	}
 	return r, nil
-}
-
-// query is what the source is asked.
-func (r request) query(name string) document.Query {
-	return document.Query{IP: r.IP, All: r.All, Cluster: name != "nodes"} // all nodes know all nodes
 }
 
 // selects reports whether any of the texts has the one that is asked for.

@@ -26,7 +26,7 @@ var bindingList = list[document.Bindings, document.Binding]{
 	holders:  func(d document.Bindings) []document.Binding { return d.Bindings },
 	flags:    (*queryFlags).addTo,
 	watch: &watching{
-		print: events((*api.Client).WatchBindings, (*cli.Printer).BindingEventsHeader, (*cli.Printer).BindingEvent,
+		print: events((*api.Client).WatchBindings, cli.BindingEventsHeader, (*cli.Printer).BindingEvent,
 			func(e document.BindingEvent) string { return e.Binding.IP.String() }),
 		usage: "print changes on this node as they happen",
 		local: true,
@@ -76,7 +76,7 @@ A watch prints events of other nodes, or of selected pods, a second or more afte
 		return 0
 	},
 	watch: &watching{
-		print: events((*api.Client).WatchConflicts, (*cli.Printer).ConflictEventsHeader, (*cli.Printer).ConflictEvent,
+		print: events((*api.Client).WatchConflicts, cli.ConflictEventsHeader, (*cli.Printer).ConflictEvent,
 			func(e document.ConflictEvent) string { return e.Conflict.IP.String() }),
 		usage: "print events as they come",
 		alone: []string{"all", "exit-code", "state", "sort-by"},
