@@ -67,8 +67,10 @@ type Write struct {
 // New returns a planner that does not lead yet.
 func New(instance, program string, renew time.Duration, rules merge.Rules) *Planner {
 	return &Planner{
-		Instance: instance, Program: program, Renew: renew, state: newState(rules), notices: make(map[string]*notice),
-		byKey: make(map[detector.Key][]*notice), waits: make(map[string]*wait),
+		Instance: instance, Program: program, Renew: renew,
+		state:   state{rules, make(map[detector.Key]map[string]document.Conflict), make(map[string]bool), make(map[string]time.Time)},
+		notices: make(map[string]*notice),
+		byKey:   make(map[detector.Key][]*notice), waits: make(map[string]*wait),
 	}
 }
 

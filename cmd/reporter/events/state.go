@@ -29,10 +29,6 @@ type state struct {
 	seen       map[string]time.Time                          // when a node was alive, by NodeID
 }
 
-func newState(rules merge.Rules) state {
-	return state{rules, make(map[detector.Key]map[string]document.Conflict), make(map[string]bool), make(map[string]time.Time)}
-}
-
 // conflict takes a conflict as one node reports it, and reports whether there was room for it.
 func (s *state) conflict(node string, c document.Conflict) bool {
 	key := c.Key()
