@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -87,11 +86,6 @@ func marshalYAML(v any) ([]byte, error) {
 			n.Style = 0
 		}
 	}
-	var out bytes.Buffer
-	encoder := yaml.NewEncoder(&out)
-	encoder.SetIndent(2)
-	if err := encoder.Encode(&root); err != nil {
-		return nil, err
-	}
-	return escape(YAML, out.Bytes()), encoder.Close()
+	out, err := yaml.Dump(&root, yaml.WithV3Defaults(), yaml.WithIndent(2))
+	return escape(YAML, out), err
 }
