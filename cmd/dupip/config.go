@@ -21,12 +21,7 @@ func newConfig(p *program) *cobra.Command {
 			`needed. "-" is the standard input. Each mistake is a line with its place, at most ten; the exit code is then 1.`,
 		Example: `  dupip config check dupip.yaml
   dupip config check - -o json <dupip.yaml`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 || args[0] == "" {
-				return fmt.Errorf("config check needs one file, or - for the standard input: %s dupip.yaml", cmd.CommandPath())
-			}
-			return nil
-		},
+		Args: query.OneArgument("config check needs one file, or - for the standard input", "dupip.yaml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, name, err := loadConfig(cmd.InOrStdin(), args[0])
 			if err != nil {

@@ -41,7 +41,7 @@ func newCapture(p *Program) *cobra.Command {
 		Example: p.examples(`  dupip capture 10.0.0.1
   dupip capture 5f3a9b21-1 -o /tmp/capture.tar.gz
   dupip capture 10.0.0.1 -o - | ssh jump tar -tz`),
-		Args: oneArgument("capture needs one IP address, or the id of a conflict"),
+		Args: OneArgument("capture needs one IP address, or the id of a conflict", "10.0.0.1"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := os.Lstat(file); file != "" && file != "-" && err == nil {
 				return fmt.Errorf("%s is there already: name another file with -o", file)
@@ -126,23 +126,16 @@ func capturesOf(all []document.Capture, conflict *document.Conflict) (part []doc
 	begin, end := make(map[string]time.Time), time.Time{} // by network
 	if conflict != nil {
 		begin[conflict.Network], end = conflict.SuspectedAt, conflict.ResolvedAt
-	} else {
-		for _, v := range all {
-			if b, ok := begin[v.Network]; !ok || v.Since.After(b) {
-				begin[v.Network] = v.Since
-			}
-		}
 	}
 	overlaps := func(v document.Capture) bool {
 		b, ok := begin[v.Network]
 		return ok && (v.Until.IsZero() || !v.Until.Before(b)) && (end.IsZero() || !v.Since.After(end))
 	}
-	for again := conflict == nil; again; { // a holder that left early may have been there before the last one came
-		again = false
-		for _, v := range all {
-			if overlaps(v) && v.Since.Before(begin[v.Network]) {
-				begin[v.Network], again = v.Since, true
-			}
+	lastFirst := slices.SortedFunc(slices.Values(all), func(a, b document.Capture) int { return b.Since.Compare(a.Since) })
+	for _, v := range lastFirst {
+		// A holder that left early may have been there before the last one came.
+		if _, begun := begin[v.Network]; conflict == nil && (!begun || overlaps(v)) {
+			begin[v.Network] = v.Since
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(v document.Capture) bool { return !overlaps(v) })

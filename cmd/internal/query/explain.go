@@ -18,7 +18,7 @@ func newExplain(p *Program) *cobra.Command {
 		Short: "Show the history of one address, and why it is a conflict or not",
 		Example: p.examples(`  dupip explain 10.0.0.1
   dupip explain fd00::1 --local`),
-		Args: oneArgument("explain needs one IP address"),
+		Args: OneArgument("explain needs one IP address", "10.0.0.1"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ip, err := netip.ParseAddr(args[0])
 			if err != nil {

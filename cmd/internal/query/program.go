@@ -157,11 +157,11 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%q: %s takes no arguments; see \"%[2]s --help\"", args[0], cmd.CommandPath())
 }
 
-// oneArgument is [cobra.ExactArgs] of one with an error that says what a command needs.
-func oneArgument(needs string) cobra.PositionalArgs {
+// OneArgument is [cobra.ExactArgs] of one with an error that says what a command needs, with an example.
+func OneArgument(needs, example string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("%s: %s 10.0.0.1", needs, cmd.CommandPath())
+		if len(args) != 1 || args[0] == "" {
+			return fmt.Errorf("%s: %s %s", needs, cmd.CommandPath(), example)
 		}
 		return nil
 	}
