@@ -3,9 +3,11 @@ package cli
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/merge"
 )
 
 // wideTerminal is from which width on names in tables are whole, unless they are too long for the table.
@@ -33,36 +35,28 @@ func (p *Printer) brief(name string) string {
 func (p *Printer) nodeColumn(holders []document.Binding) map[string]string {
 	const least = 11 // if there are long addresses
 	width, whole := 20, p.Width == 0 || p.Width >= wideTerminal
-	nodes := make(map[string]document.Binding)
-	names, domains := make(map[string]int), make(map[string]bool)
-	for _, b := range holders {
-		if _, ok := nodes[b.NodeID()]; !ok {
-			nodes[b.NodeID()] = b
-			names[b.Node]++
-		}
-		_, domain := shortName(b.Node)
-		domains[domain] = true
-		if len(b.IP.String()) > 24 {
-			width = least
-		}
-	}
-	if len(nodes) < 2 && !p.several {
+	names := merge.Names(each(holders, document.Binding.NodeID))
+	if len(names) < 2 && !p.several {
 		return nil
 	}
+	domains := distinct(each(holders, func(b document.Binding) string { _, domain := shortName(b.Node); return domain }))
+	if slices.ContainsFunc(holders, func(b document.Binding) bool { return len(b.IP.String()) > 24 }) {
+		width = least
+	}
 	column := make(map[string]string)
-	for id, b := range nodes {
+	for _, b := range holders {
 		name, _ := shortName(b.Node)
 		if len(domains) > 1 || whole {
 			name = b.Node // the domain tells them apart
 		}
 		boot := ""
-		if names[b.Node] > 1 {
+		if names[b.NodeID()] != b.Node {
 			boot = fmt.Sprintf("/%.8s", b.BootID) // as in "dupip nodes"
 		}
 		if !whole {
 			name = clip(name, min(width, max(width, least+2)-len(boot)))
 		}
-		column[id] = name + boot
+		column[b.NodeID()] = name + boot
 	}
 	return column
 }

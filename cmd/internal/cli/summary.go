@@ -68,7 +68,7 @@ func (p *Printer) Summary(doc document.Nodes, conflicts document.Conflicts, unkn
 }
 
 // group counts things by their kind, and has the nodes that have them.
-type group map[string]*kindCount
+type group map[string]kindCount
 
 type kindCount struct {
 	count int
@@ -79,15 +79,14 @@ func (g group) add(kind string, count int, nodes ...string) {
 	if count == 0 {
 		return
 	}
-	if g[kind] == nil {
-		g[kind] = new(kindCount)
-	}
-	g[kind].count += count
+	k := g[kind]
+	k.count += count
 	for _, node := range nodes {
-		if !slices.Contains(g[kind].nodes, node) {
-			g[kind].nodes = append(g[kind].nodes, node)
+		if !slices.Contains(k.nodes, node) {
+			k.nodes = append(k.nodes, node)
 		}
 	}
+	g[kind] = k
 }
 
 // largest is the kind of most things.
