@@ -43,9 +43,9 @@ type Planner struct {
 	leading  bool
 	changed  bool // node notices have to be found again
 	nodesAt  time.Time
-	turn     time.Time        // of the next pod, while there are too many
-	server   wait             // after it did not answer
-	waits    map[string]*wait // by namespace, whose last request failed
+	turn     time.Time       // of the next pod, while there are too many
+	server   wait            // after it did not answer
+	waits    map[string]wait // by namespace, whose last request failed
 	pending  int
 	skipped  uint64
 }
@@ -70,7 +70,7 @@ func New(instance, program string, renew time.Duration, rules merge.Rules) *Plan
 		Instance: instance, Program: program, Renew: renew,
 		state:   state{rules, make(map[detector.Key]map[string]document.Conflict), make(map[string]bool), make(map[string]time.Time)},
 		notices: make(map[string]*notice),
-		byKey:   make(map[detector.Key][]*notice), waits: make(map[string]*wait),
+		byKey:   make(map[detector.Key][]*notice), waits: make(map[string]wait),
 	}
 }
 
@@ -192,7 +192,7 @@ func (p *Planner) forget(now time.Time) {
 			p.drop(name)
 		}
 	}
-	maps.DeleteFunc(p.waits, func(_ string, w *wait) bool { return now.Sub(w.until) >= keepEnded })
+	maps.DeleteFunc(p.waits, func(_ string, w wait) bool { return now.Sub(w.until) >= keepEnded })
 }
 
 func (p *Planner) drop(name string) {

@@ -11,13 +11,13 @@ import (
 // wait for minPause, and for longer if the API server did not answer.
 const minPause, maxPause = time.Second, 30 * time.Second
 
-// wait is a pause after failures. Its methods work on nil, which is none.
+// wait is a pause after failures. The zero value is none.
 type wait struct {
 	until time.Time
 	pause time.Duration
 }
 
-func (w *wait) lasts(now time.Time) bool { return w != nil && now.Before(w.until) }
+func (w wait) lasts(now time.Time) bool { return now.Before(w.until) }
 
 func (w *wait) longer(now time.Time) {
 	w.pause = min(max(minPause, 2*w.pause), maxPause)
@@ -37,12 +37,8 @@ func (p *Planner) fail(n *notice, err error, now time.Time) {
 func (p *Planner) pause(n *notice, now time.Time) {
 	p.turn = time.Time{}
 	w := p.waits[n.namespace()]
-	if w == nil {
-		w = new(wait)
-		p.waits[n.namespace()] = w
-	}
 	w.longer(now)
-	n.held = w.until
+	p.waits[n.namespace()], n.held = w, w.until
 }
 
 // failed is 1 if the last request in the namespace of a notice failed, 2 if the last one about itself did: who may write Events
@@ -51,7 +47,7 @@ func (p *Planner) failed(n *notice) int {
 	switch {
 	case !n.held.IsZero():
 		return 2
-	case p.waits[n.namespace()] != nil:
+	case p.waits[n.namespace()] != wait{}:
 		return 1
 	}
 	return 0
