@@ -47,7 +47,7 @@ func run() int {
 
 func (p *plugin) root() *cobra.Command {
 	p.Program = query.Program{
-		Name: "kubectl dupip", Version: query.BuildVersion(version), Cluster: true,
+		Name: "kubectl dupip", Version: query.BuildVersion(version), Cluster: true, Flags: func(*cobra.Command) {}, // the root has them
 		Client: func(cmd *cobra.Command) (*api.Client, error) {
 			f, err := p.connect(cmd.Context(), 0)
 			if err != nil {

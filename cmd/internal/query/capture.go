@@ -77,9 +77,7 @@ func newCapture(p *Program) *cobra.Command {
 	// Not --output: the variable of that is a format.
 	cmd.Flags().StringVarP(&file, "file", "o", "", "the `file` to write, which must not be there yet; - is standard output (default: dupip-IP-TIME.tar.gz)")
 	CompletePaths(cmd, "file")
-	if p.Flags != nil {
-		p.Flags(cmd)
-	}
+	p.Flags(cmd)
 	return cmd
 }
 

@@ -28,7 +28,7 @@ type Program struct {
 	Commands string
 	// Client returns what a command asks.
 	Client func(*cobra.Command) (*api.Client, error)
-	// Flags adds the flags that Client has for each command; it may be nil.
+	// Flags adds the flags that Client has for each command.
 	Flags func(*cobra.Command)
 	// Cluster: documents are always of all nodes, unless one is named. Those of one agent have flags to choose.
 	Cluster bool
@@ -116,9 +116,7 @@ func (p *Program) examples(text string) string {
 
 // addTo adds the flags of commands that ask.
 func (p *Program) addTo(cmd *cobra.Command) {
-	if p.Flags != nil {
-		p.Flags(cmd)
-	}
+	p.Flags(cmd)
 	p.AddOutput(cmd)
 }
 
