@@ -13,14 +13,13 @@ import (
 var (
 	// pluginBridges are the bridges that network plugins make by default. Their addresses are the cluster's.
 	pluginBridges = []string{"cni0", "cbr0", "kube-bridge", "weave", "ovs-system"}
-	// plainBridge matches names that are no patterns and make names of networks.
-	plainBridge = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`)
+	// plainBridge matches names that are no patterns and make names of networks, as long as IFNAMSIZ (include/uapi/linux/if.h) allows.
+	plainBridge = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,14}$`)
 )
 
 const (
 	// defaultNetwork is the cluster's: to declare it local would end the comparison of all pods.
 	defaultNetwork = "default"
-	maxDeviceName  = 15 // IFNAMSIZ, include/uapi/linux/if.h
 	maxEntries     = 3
 )
 
@@ -59,7 +58,8 @@ func localBridges(c document.Conflict) (bridges []string) {
 	}
 	on := make(map[string]bool)
 	for _, b := range c.Holders {
-		if !plainBridge.MatchString(b.Bridge) || len(b.Bridge) > maxDeviceName || b.Bridge == defaultNetwork || slices.Contains(pluginBridges, b.Bridge) || b.Pod != nil || b.Given != detector.GivenUnknown || on[b.NodeID()] {
+		if !plainBridge.MatchString(b.Bridge) || b.Bridge == defaultNetwork || slices.Contains(pluginBridges, b.Bridge) ||
+			b.Pod != nil || b.Given != detector.GivenUnknown || on[b.NodeID()] {
 			return nil
 		}
 		on[b.NodeID()] = true
