@@ -76,12 +76,10 @@ func (p *plugin) forward(ctx context.Context, pod string, port int) (*forward, e
 		ended = cmd.Wait()
 		stdout.Close()
 	})
-	late := time.NewTimer(forwardTime)
-	defer late.Stop()
 	select {
 	case <-f.done:
 		return nil, p.failure(ctx, ended, stderr)
-	case <-late.C:
+	case <-time.After(forwardTime):
 		end()
 		<-f.done
 		return nil, fmt.Errorf("kubectl has not forwarded a port to pod %s within %s", pod, forwardTime)

@@ -54,15 +54,13 @@ func (p *plugin) serve(cmd *cobra.Command, port int) error {
 
 // watch returns when the reporter does not answer any more, or the command is interrupted.
 func (p *plugin) watch(cmd *cobra.Command, f *forward) {
-	look := time.NewTicker(lookEvery)
-	defer look.Stop()
-	for {
+	for look := time.Tick(lookEvery); ; {
 		select {
 		case <-cmd.Context().Done():
 			return
 		case <-f.done:
 			return
-		case <-look.C:
+		case <-look:
 			if f.answers(cmd.Context()) != nil {
 				f.end()
 				<-f.done

@@ -117,9 +117,7 @@ func (s *settings) run(ctx context.Context) error {
 
 // loop passes reports to the planner and makes the requests that it wants, one at a time.
 func (r *reporter) loop(ctx context.Context) {
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	for {
+	for ticks := time.Tick(tick); ; {
 		select {
 		case <-ctx.Done():
 			if r.busy {
@@ -134,7 +132,7 @@ func (r *reporter) loop(ctx context.Context) {
 		case apply := <-r.results:
 			r.busy = false
 			apply()
-		case <-ticker.C:
+		case <-ticks:
 		}
 		r.turn(ctx, time.Now())
 	}

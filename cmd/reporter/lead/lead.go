@@ -62,9 +62,7 @@ func (e *Election) State() (answered time.Time, err error) {
 
 // Run takes part until ctx ends. Call Release then, when nothing is written any more.
 func (e *Election) Run(ctx context.Context) {
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for {
+	for tick := time.Tick(every); ; {
 		start := time.Now()
 		leads, err := e.step(ctx, start)
 		e.mu.Lock()
@@ -80,7 +78,7 @@ func (e *Election) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-tick:
 		}
 	}
 }
