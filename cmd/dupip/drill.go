@@ -100,29 +100,19 @@ func (d *drill) run(ctx context.Context) (err error) {
 	return d.within(ctx, d.hold+d.timeout, d.keep, d.remove, d.over)
 }
 
-// within takes some steps, which have some time together.
+// within takes some steps, which have some time together. It calls each until it is done, its error is final, or the time is over.
+// Other errors of a step say what it waits for.
 func (d *drill) within(ctx context.Context, limit time.Duration, steps ...func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("after %s", limit))
 	defer cancel()
-	for _, step := range steps {
-		if err := d.poll(ctx, step); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// print prints a step and when it was done. Names of other nodes may have any characters.
-func (d *drill) print(format string, args ...any) {
-	fmt.Fprintf(d.out, "%5.1fs  %s\n", time.Since(d.began).Seconds(), detector.Printable(fmt.Sprintf(format, args...)))
-}
-
-// poll calls a step until it is done, its error is final, or ctx ends. Other errors of the step say what it waits for.
-func (d *drill) poll(ctx context.Context, step func(context.Context) error) error {
 	var why error
-	for {
-		err := step(ctx)
-		if _, ok := errors.AsType[final](err); ok || err == nil {
+	for len(steps) > 0 {
+		err := steps[0](ctx)
+		if err == nil {
+			steps, why = steps[1:], nil
+			continue
+		}
+		if _, ok := errors.AsType[final](err); ok {
 			return err
 		}
 		if why == nil || ctx.Err() == nil { // a request that was cut off says nothing
@@ -137,6 +127,12 @@ func (d *drill) poll(ctx context.Context, step func(context.Context) error) erro
 		case <-time.After(drillPoll):
 		}
 	}
+	return nil
+}
+
+// print prints a step and when it was done. Names of other nodes may have any characters.
+func (d *drill) print(format string, args ...any) {
+	fmt.Fprintf(d.out, "%5.1fs  %s\n", time.Since(d.began).Seconds(), detector.Printable(fmt.Sprintf(format, args...)))
 }
 
 // seen waits until the agent has seen an address of this pod. A node has its addresses as their host: it must not take one.
