@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -66,14 +65,11 @@ const drillEnds = "It is a drill, which ends by itself."
 
 // waitFor says what suspected conflicts wait for: the addresses by reason.
 func (p *Printer) waitFor(suspected []document.Conflict) {
-	reasons, addresses := grouped(suspected, pending, addressOf)
+	reasons, addresses := grouped(suspected, func(c document.Conflict) string { return c.Pending }, addressOf)
 	for _, reason := range reasons {
 		p.wrapped(2, fmt.Sprintf("%s: wait. Suspected, not confirmed: %s.", List(addresses[reason]), reason))
 	}
 }
-
-// pending is why a conflict is not confirmed yet. An agent of an earlier version does not say.
-func pending(c document.Conflict) string { return cmp.Or(c.Pending, "being verified") }
 
 // rangesAdvice says what to do about whole ranges that nodes share, or about ranges that each node may have for itself.
 func (p *Printer) rangesAdvice(conflicts []document.Conflict, ranges []document.Pair) {
@@ -106,7 +102,7 @@ func (p *Printer) StoryAdvice(c *document.Conflict) {
 		return
 	case c.State == detector.Suspected:
 		p.println()
-		p.wrapped(2, "What to do: wait. It is suspected, not confirmed: "+pending(*c)+".")
+		p.wrapped(2, "What to do: wait. It is suspected, not confirmed: "+c.Pending+".")
 		return
 	case c.State != detector.Confirmed || c.Advice == nil:
 		return

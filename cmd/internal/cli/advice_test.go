@@ -221,7 +221,7 @@ func TestPrintAdviceOnOtherConflicts(t *testing.T) {
 		printed(t, func(p *Printer) { p.Advice(document.Conflicts{}) }, "")
 
 		suspected := twoPods("10.0.0.1")
-		suspected.State, suspected.Advice = detector.Suspected, nil
+		suspected.State, suspected.Pending, suspected.Advice = detector.Suspected, "being verified", nil
 		printed(t, func(p *Printer) { p.Advice(only(suspected)) }, `
 
 What to do:
@@ -329,7 +329,7 @@ What to do:
   IPAM may give the address out again while the other has it: replace that one,
   too, or repair IPAM.
 `)
-		c.State = detector.Suspected
+		c.State, c.Pending = detector.Suspected, "being verified"
 		printed(t, func(p *Printer) { p.StoryAdvice(&c) }, `
 
 What to do: wait. It is suspected, not confirmed: being verified.
