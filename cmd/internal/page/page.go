@@ -58,8 +58,9 @@ func newLayout(program string) *template.Template {
 		"coverage": func(c document.Coverage, things string) []cli.Line {
 			return cli.Lines(program, c, func(p *cli.Printer, c document.Coverage) { p.Coverage(c, things) })
 		},
-		"pairs": lines(program, (*cli.Printer).Pairs), "problems": lines(program, (*cli.Printer).Problems), "repairs": lines(program, (*cli.Printer).Repairs),
-		"unknown": lines(program, (*cli.Printer).Unknown), "configured": lines(program, (*cli.Printer).Configured), "books": lines(program, (*cli.Printer).Books),
+		"pairs": lines(program, (*cli.Printer).Pairs), "problems": lines(program, (*cli.Printer).Problems),
+		"repairs": lines(program, (*cli.Printer).Repairs), "unknown": lines(program, (*cli.Printer).Unknown),
+		"configured": lines(program, (*cli.Printer).Configured), "books": lines(program, (*cli.Printer).Books),
 		"verdict": lines(program, (*cli.Printer).Verdict), "former": lines(program, (*cli.Printer).Former),
 		"advice": advice(program, (*cli.Printer).Advice), "manyAdvice": advice(program, (*cli.Printer).ManyAdvice),
 		"storyAdvice": advice(program, (*cli.Printer).StoryAdvice),

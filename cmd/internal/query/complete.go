@@ -1,7 +1,6 @@
 package query
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -42,7 +41,7 @@ var selectors = map[string]func(b document.Binding) string{
 }
 
 // complete completes the values of selectors from what a document has, so that each selects something of it.
-func complete[T any](cmd *cobra.Command, flags *queryFlags, get func(*api.Client, context.Context, document.Query) (T, error), holders func(T) []document.Binding) {
+func complete[T any](cmd *cobra.Command, flags *queryFlags, get asking[T], holders func(T) []document.Binding) {
 	for name, value := range selectors {
 		if cmd.Flags().Lookup(name) != nil {
 			_ = cmd.RegisterFlagCompletionFunc(name, completion(flags.program, flags.parse, get, holders, value))
@@ -80,7 +79,7 @@ func (p *Program) all() (document.Query, error) { return document.Query{Cluster:
 
 // completion completes a value that elements of a document have.
 func completion[T, E any](
-	p *Program, query func() (document.Query, error), ask func(*api.Client, context.Context, document.Query) (T, error), elements func(T) []E, value func(E) string,
+	p *Program, query func() (document.Query, error), ask asking[T], elements func(T) []E, value func(E) string,
 ) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		var doc T

@@ -25,7 +25,7 @@ const (
 type list[T, E any] struct {
 	use, short, long, example string
 
-	get      func(*api.Client, context.Context, document.Query) (T, error)
+	get      asking[T]
 	coverage func(T) document.Coverage
 	elements func(T) []E
 	orders   cli.Orders[E]
@@ -143,7 +143,8 @@ func (l list[T, E]) show(cmd *cobra.Command, flags *queryFlags, q document.Query
 
 // events returns what prints the events of a watch as they come, below a header.
 func events[E any](
-	watch func(*api.Client, context.Context, document.Query, func(), func(E) error) error, header string, text func(*cli.Printer, E), name func(E) string,
+	watch func(*api.Client, context.Context, document.Query, func(), func(E) error) error,
+	header string, text func(*cli.Printer, E), name func(E) string,
 ) func(*cobra.Command, *Program, document.Query) error {
 	return func(cmd *cobra.Command, program *Program, q document.Query) error {
 		client, err := program.Client(cmd)

@@ -52,8 +52,11 @@ func (p *Program) printer(out io.Writer) *cli.Printer {
 	return printer
 }
 
+// asking is a method of a client that gets a document.
+type asking[T any] func(*api.Client, context.Context, document.Query) (T, error)
+
 // get makes a program's client get a document.
-func get[T any](cmd *cobra.Command, p *Program, ask func(*api.Client, context.Context, document.Query) (T, error), q document.Query) (doc T, err error) {
+func get[T any](cmd *cobra.Command, p *Program, ask asking[T], q document.Query) (doc T, err error) {
 	client, err := p.Client(cmd)
 	if err != nil {
 		return doc, err
