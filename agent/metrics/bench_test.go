@@ -23,8 +23,9 @@ import (
 // The sources cost nothing here.
 func busyNode() Sources {
 	sources := rich()
-	sources.Interfaces = answering(InterfaceStats{States: map[string]int{"attached": 250}, Observed: refusing(250)})
-	sources.Detector = answering(DetectorStats{Open: manyConflicts(100)})
+	stats := richLoop()
+	stats.States, stats.Observed, stats.Open = map[string]int{"attached": 250}, refusing(250), manyConflicts(100)
+	sources.Loop = answering(stats)
 	return sources
 }
 

@@ -26,7 +26,7 @@ func manyConflicts(n int) []detector.Conflict {
 func TestConflictsAreBounded(t *testing.T) {
 	open := manyConflicts(10_000)
 	slices.Reverse(open)
-	got := families(t, New(Sources{Detector: answering(DetectorStats{Open: open})}))
+	got := families(t, New(Sources{Loop: answering(LoopStats{Open: open})}))
 	for name, want := range map[string]int{
 		conflictInfo.name: 100, conflictHolders.name: 100, conflictSuspected.name: 100, conflictInfoOmitted.name: 1,
 	} {
@@ -81,9 +81,11 @@ func TestHostileNames(t *testing.T) {
 	}
 	m := New(Sources{
 		Version: "\xff\n", Node: strings.Repeat("n", 500), BootID: "\x00", Attach: "tc",
-		Detector:   answering(DetectorStats{Open: []detector.Conflict{one, other}}),
-		Interfaces: answering(InterfaceStats{Observed: observed, States: map[string]int{"a b": 1, "a\x00b": 2}}),
-		Agent:      answering(AgentStats{Dropped: map[string]uint64{"\xff": 1, strings.Repeat("r", 1000): 1}}),
+		Loop: answering(LoopStats{
+			Open:     []detector.Conflict{one, other},
+			Observed: observed, States: map[string]int{"a b": 1, "a\x00b": 2},
+			Dropped: map[string]uint64{"\xff": 1, strings.Repeat("r", 1000): 1},
+		}),
 	})
 	got := families(t, m) // fails for what cannot be gathered
 	if len(got[conflictInfo.name]) != 1 || got[conflictInfoOmitted.name][""] != 1 {
@@ -113,7 +115,7 @@ func TestHostileNames(t *testing.T) {
 // A conflict without a time has no series with a time.
 func TestZeroTimeIsNotExported(t *testing.T) {
 	open := []detector.Conflict{conflict(1, detector.Confirmed, time.Time{})}
-	got := families(t, New(Sources{Detector: answering(DetectorStats{Open: open})}))
+	got := families(t, New(Sources{Loop: answering(LoopStats{Open: open})}))
 	if len(got[conflictSuspected.name]) != 0 || len(got[conflictInfo.name]) != 1 {
 		t.Errorf("%v, %v", got[conflictSuspected.name], got[conflictInfo.name])
 	}
@@ -126,7 +128,7 @@ func TestRemoteHolders(t *testing.T) {
 	there.Unreachable = true
 	c := conflict(1, detector.Confirmed, noon, here, there)
 	c.Scope = detector.CrossNode
-	got := families(t, New(Sources{Detector: answering(DetectorStats{Open: []detector.Conflict{c}})}))
+	got := families(t, New(Sources{Loop: answering(LoopStats{Open: []detector.Conflict{c}})}))
 	want := "veth-a/02:00:00:00:00:01/a/n1/x/a/00000001-1/10.0.0.1/default/cross-node/veth-b/02:00:00:00:00:01/b/n2/y/b/confirmed"
 	if len(got[conflictInfo.name]) != 1 || got[conflictInfo.name][want] != 1 {
 		t.Errorf("got %v, want %s", got[conflictInfo.name], want)

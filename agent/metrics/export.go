@@ -22,7 +22,7 @@ var (
 	}
 )
 
-func exportDetector(s DetectorStats, out *series) {
+func (m *Metrics) exportLoop(s LoopStats, out *series) {
 	for scope := detector.SameNode; scope <= detector.PodHost; scope++ {
 		for _, state := range []detector.State{detector.Suspected, detector.Confirmed} {
 			n := s.Counts.Open[detector.StateScope{State: state, Scope: scope}]
@@ -40,11 +40,13 @@ func exportDetector(s DetectorStats, out *series) {
 		out.add(bindings, float64(s.Counts.Bindings[evidence]), evidence.String())
 	}
 	exportConflicts(s.Open, out)
-}
 
-func exportAgent(s AgentStats, out *series) {
+	addByLabel(out, interfaces, s.States, interfaceStates...)
+	out.add(dadFailed, float64(s.DADFailed))
+	m.refused.export(s.Observed, s.Refused, out)
+
 	addByLabel(out, dropped, s.Dropped)
-	addByLabel(out, suppressed, s.Suppressed)
+	addByLabel(out, suppressed, s.Counts.Suppressed)
 	for _, purpose := range []detector.Purpose{detector.Verify, detector.Refresh} {
 		out.add(solicitations, float64(s.Solicitations[purpose]), string(purpose))
 	}
@@ -53,35 +55,51 @@ func exportAgent(s AgentStats, out *series) {
 	out.add(netlinkOverruns, float64(s.NetlinkOverruns))
 }
 
-func exportCluster(s ClusterStats, out *series) {
-	for _, state := range memberStates {
-		out.add(gossipMembers, float64(s.Status.Members[cluster.State(state)]), state)
+// exportParts exports what is known without the loop.
+func (m *Metrics) exportParts(out *series) {
+	if m.sources.Cluster != nil {
+		exportCluster(m.sources.Cluster.Status(), m.sources.Cluster.Members(), out)
 	}
-	out.add(gossipReporters, float64(len(s.Status.Reporters)))
-	out.add(gossipNamesakes, float64(s.Namesakes))
-	out.add(gossipLeases, float64(s.Status.Leases))
-	out.add(gossipUnacked, float64(s.Status.Unacked))
-	out.add(gossipKept, float64(s.Status.Kept))
-	addByLabel(out, gossipSent, s.Status.Sent, messageTypes...)
-	addByLabel(out, gossipReceived, s.Status.Received, messageTypes...)
-	addByLabel(out, gossipDropped, s.Status.Dropped)
-	out.add(gossipProblems, float64(len(s.Status.Problems)))
+	if m.sources.Pods != nil {
+		connected, known := m.sources.Pods()
+		out.add(podsConnected, boolToFloat(connected))
+		out.add(podsKnown, float64(known))
+	}
+	if m.sources.State != nil {
+		written, bytes, err := m.sources.State()
+		out.add(stateSuccess, boolToFloat(err == nil))
+		out.addTime(stateTimestamp, written)
+		out.add(stateSize, float64(bytes))
+	}
+	if m.sources.Config != nil {
+		loadedAt, err := m.sources.Config()
+		out.add(configSuccess, boolToFloat(err == nil))
+		out.addTime(configTimestamp, loadedAt)
+	}
+	if m.sources.Books != nil {
+		exportBooks(m.sources.Books(), out)
+	}
 }
 
-func exportRuntime(s PodStats, out *series) {
-	out.add(podsConnected, boolToFloat(s.Connected))
-	out.add(podsKnown, float64(s.Known))
-}
-
-func exportStateFile(s StateStats, out *series) {
-	out.add(stateSuccess, boolToFloat(s.Err == nil))
-	out.addTime(stateTimestamp, s.LastWrite)
-	out.add(stateSize, float64(s.Bytes))
-}
-
-func exportConfig(s ConfigStats, out *series) {
-	out.add(configSuccess, boolToFloat(s.Err == nil))
-	out.addTime(configTimestamp, s.LoadedAt)
+func exportCluster(s cluster.Status, members []cluster.Member, out *series) {
+	for _, state := range memberStates {
+		out.add(gossipMembers, float64(s.Members[cluster.State(state)]), state)
+	}
+	namesakes := 0
+	for _, member := range members {
+		if member.Namesake {
+			namesakes++
+		}
+	}
+	out.add(gossipNamesakes, float64(namesakes))
+	out.add(gossipReporters, float64(len(s.Reporters)))
+	out.add(gossipLeases, float64(s.Leases))
+	out.add(gossipUnacked, float64(s.Unacked))
+	out.add(gossipKept, float64(s.Kept))
+	addByLabel(out, gossipSent, s.Sent, messageTypes...)
+	addByLabel(out, gossipReceived, s.Received, messageTypes...)
+	addByLabel(out, gossipDropped, s.Dropped)
+	out.add(gossipProblems, float64(len(s.Problems)))
 }
 
 // addByLabel adds a value for each key of values, and 0 for each of required that is no key.

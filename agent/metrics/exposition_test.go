@@ -91,17 +91,15 @@ func TestLint(t *testing.T) {
 // Before the first event counters and gauges are 0, and times are absent.
 func TestBeforeAnythingHappened(t *testing.T) {
 	m := New(Sources{
-		Detector:   answering(DetectorStats{}),
-		Interfaces: answering(InterfaceStats{}),
-		Agent:      answering(AgentStats{}),
-		Cluster:    answering(ClusterStats{}),
-		State:      answering(StateStats{}),
-		Config:     answering(ConfigStats{}),
+		Loop:    answering(LoopStats{}),
+		Cluster: nodes{},
+		State:   func() (written time.Time, bytes int, err error) { return written, bytes, err },
+		Config:  func() (loadedAt time.Time, err error) { return loadedAt, err },
 	})
 	got := families(t, m)
 	for name, series := range map[string]int{
 		conflicts.name: 6, conflictsTotal.name: 3, conflictInfoOmitted.name: 1, conflictsResolved.name: 1, suspicions.name: 1,
-		suspicionsFaded.name: 1, bindings.name: 6, interfaces.name: 12, refusedPackets.name: 4, dadFailed.name: 1, scrapeErrors.name: 6,
+		suspicionsFaded.name: 1, bindings.name: 6, interfaces.name: 12, refusedPackets.name: 4, dadFailed.name: 1, scrapeErrors.name: 1,
 		gossipMembers.name: 4, gossipReporters.name: 1, gossipNamesakes.name: 1, gossipLeases.name: 1, gossipUnacked.name: 1, gossipKept.name: 1, gossipDropped.name: 0,
 		gossipSent.name: 9, gossipReceived.name: 9, gossipProblems.name: 1,
 		netlinkOverruns.name: 1, recordsPending.name: 1, hostOmitted.name: 1, detectionSeconds.Name: 1,

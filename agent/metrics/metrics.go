@@ -1,9 +1,9 @@
 // Package metrics owns the agent's Prometheus metrics and its HTTP port: /metrics,
 // /healthz and /readyz.
 //
-// It reads from the agent's parts by the functions in [Sources] and knows none of them. It does not
-// trust the clients of the port, or names of pods and devices: series, labels, connections and the work
-// for clients are limited.
+// It reads from the agent's parts by the functions in [Sources] and knows none of them. It does not trust
+// the clients of the port, or names of pods and devices: series, labels, connections and the work for
+// clients are limited.
 package metrics
 
 import (
@@ -12,7 +12,6 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -21,7 +20,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// sourceTimeout limits each call of a source, and of a health or readiness check.
+// sourceTimeout limits each call of Loop, and of a health or readiness check.
 const sourceTimeout = 5 * time.Second
 
 var errTimeout = errors.New("no answer within " + sourceTimeout.String())
@@ -29,12 +28,14 @@ var errTimeout = errors.New("no answer within " + sourceTimeout.String())
 // Metrics is everything the agent exports. Its methods are safe for concurrent use.
 type Metrics struct {
 	log       *slog.Logger
+	sources   Sources
 	registry  *prometheus.Registry
 	detection prometheus.Histogram
+	reading   sync.Mutex // held while Loop runs, however long that takes
 
 	// The rest belongs to gather.
-	sources  []*source
-	info     series // constant
+	refused  refusedCounters
+	failures uint64
 	gathered series
 }
 
@@ -42,19 +43,10 @@ type Metrics struct {
 func New(sources Sources) *Metrics {
 	m := &Metrics{
 		log:       cmp.Or(sources.Log, slog.New(slog.DiscardHandler)),
+		sources:   sources,
 		registry:  prometheus.NewRegistry(),
 		detection: prometheus.NewHistogram(detectionSeconds),
 	}
-	addSource(m, "detector", sources.Detector, exportDetector)
-	addSource(m, "interfaces", sources.Interfaces, new(refusedCounters).export)
-	addSource(m, "agent", sources.Agent, exportAgent)
-	addSource(m, "cluster", sources.Cluster, exportCluster)
-	addSource(m, "pods", sources.Pods, exportRuntime)
-	addSource(m, "state", sources.State, exportStateFile)
-	addSource(m, "config", sources.Config, exportConfig)
-	addSource(m, "books", sources.Books, exportBooks)
-	m.info.add(buildInfo, 1, sources.Version, runtime.Version(), runtime.GOARCH)
-	m.info.add(nodeInfo, 1, sources.Node, sources.BootID, sources.Attach)
 	m.registry.MustRegister(
 		m.detection,
 		collectors.NewGoCollector(),
@@ -74,70 +66,43 @@ func (m *Metrics) ObserveDetection(d time.Duration) {
 	m.detection.Observe(max(0, d).Seconds())
 }
 
-// gather returns all metrics, without those of sources that fail. It is not safe for concurrent use.
+// gather returns all metrics, without those of the loop if it fails. It is not safe for concurrent use.
 func (m *Metrics) gather() ([]*dto.MetricFamily, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), sourceTimeout)
-	defer cancel()
-	results := make([]series, len(m.sources))
-	var group sync.WaitGroup
-	for i, s := range m.sources {
-		group.Go(func() {
-			var err error
-			if results[i], err = s.read(ctx); err != nil {
-				s.failures++
-				m.log.Debug("reading metrics failed", "source", s.name, "error", err)
-			}
-		})
+	m.gathered = nil
+	if stats, err := m.readLoop(); err == nil {
+		m.exportLoop(stats, &m.gathered)
+	} else {
+		m.failures++
+		m.log.Debug("reading metrics of the loop failed", "error", err)
 	}
-	group.Wait()
-	m.gathered = slices.Concat(append(results, m.info)...)
-	for _, s := range m.sources {
-		m.gathered.add(scrapeErrors, float64(s.failures), s.name)
-	}
+	m.exportParts(&m.gathered)
+	m.gathered.add(buildInfo, 1, m.sources.Version, runtime.Version(), runtime.GOARCH)
+	m.gathered.add(nodeInfo, 1, m.sources.Node, m.sources.BootID, m.sources.Attach)
+	m.gathered.add(scrapeErrors, float64(m.failures), "loop")
 	return m.registry.Gather()
 }
 
-// source is a part of the agent.
-type source struct {
-	name     string
-	collect  func(context.Context) (series, error)
-	busy     sync.Mutex // held while read runs, however long that takes
-	failures uint64
-}
-
-// addSource adds a source that exports the result of get, nothing without get.
-func addSource[T any](m *Metrics, name string, get func(context.Context) (T, error), export func(T, *series)) {
-	if get == nil {
-		return
+// readLoop reads the figures of the loop. It fails at once while an earlier call has not returned, so that a loop that hangs
+// delays one scrape only.
+func (m *Metrics) readLoop() (LoopStats, error) {
+	if !m.reading.TryLock() {
+		return LoopStats{}, errTimeout
 	}
-	m.sources = append(m.sources, &source{name: name, collect: func(ctx context.Context) (out series, err error) {
-		stats, err := get(ctx)
-		if err == nil {
-			export(stats, &out)
-		}
-		return out, err
-	}})
-}
-
-// read reads the source until ctx ends. It fails at once while an earlier call has not returned, so that
-// a source that hangs delays one scrape only.
-func (s *source) read(ctx context.Context) (series, error) {
-	if !s.busy.TryLock() {
-		return nil, errTimeout
-	}
-	var out series
+	ctx, cancel := context.WithTimeout(context.Background(), sourceTimeout)
+	defer cancel()
+	var stats LoopStats
 	var err error
 	done := make(chan struct{})
 	go func() {
-		out, err = s.collect(ctx)
-		s.busy.Unlock()
+		stats, err = m.sources.Loop(ctx)
+		m.reading.Unlock()
 		close(done)
 	}()
 	select {
 	case <-done:
-		return out, err
+		return stats, err
 	case <-ctx.Done():
-		return nil, errTimeout
+		return LoopStats{}, errTimeout
 	}
 }
 

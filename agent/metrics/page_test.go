@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// hung is a source that ignores its context until it is released.
+// hung is a loop that ignores its context until it is released.
 type hung struct {
 	calls   atomic.Int32
 	release chan struct{}
@@ -21,10 +21,10 @@ type hung struct {
 
 func newHung() *hung { return &hung{release: make(chan struct{})} }
 
-func (h *hung) pods(context.Context) (PodStats, error) {
+func (h *hung) loop(context.Context) (LoopStats, error) {
 	h.calls.Add(1)
 	<-h.release
-	return PodStats{Known: 7}, nil
+	return LoopStats{Pending: 7}, nil
 }
 
 // request calls a handler without a network.
@@ -38,11 +38,11 @@ func request(ctx context.Context, handler http.Handler, path string, accept ...s
 	return response
 }
 
-func TestASourceThatHangs(t *testing.T) {
+func TestALoopThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHung()
 		sources := rich()
-		sources.Pods = h.pods
+		sources.Loop = h.loop
 		m := New(sources)
 		handler := m.Handler(nil, nil)
 
@@ -51,10 +51,10 @@ func TestASourceThatHangs(t *testing.T) {
 		if took := time.Since(start); took != sourceTimeout {
 			t.Errorf("the scrape took %s, want %s", took, sourceTimeout)
 		}
-		if page.Code != http.StatusOK || strings.Contains(page.Body.String(), podsKnown.name) {
-			t.Errorf("%d; metrics of the source that hangs are exported: %t", page.Code, strings.Contains(page.Body.String(), podsKnown.name))
+		if page.Code != http.StatusOK || strings.Contains(page.Body.String(), recordsPending.name) {
+			t.Errorf("%d; metrics of the loop that hangs are exported: %t", page.Code, strings.Contains(page.Body.String(), recordsPending.name))
 		}
-		// Later ones neither wait nor call the source.
+		// Later ones neither wait nor call the loop.
 		start = time.Now()
 		var got map[string]map[string]float64
 		for range 20 {
@@ -63,54 +63,54 @@ func TestASourceThatHangs(t *testing.T) {
 		if took := time.Since(start); took != 0 {
 			t.Errorf("20 more scrapes took %s, want 0s", took)
 		}
-		if len(got[podsKnown.name]) != 0 || len(got[podsConnected.name]) != 0 {
-			t.Error("metrics of the source that hangs are exported")
+		if len(got[recordsPending.name]) != 0 || len(got[conflicts.name]) != 0 {
+			t.Error("metrics of the loop that hangs are exported")
 		}
-		if len(got[conflicts.name]) != 6 || got[stateSize.name][""] != 4096 {
+		if got[gossipMembers.name]["alive"] != 4 || got[stateSize.name][""] != 4096 {
 			t.Error("metrics of the other sources are missing")
 		}
 		if n := h.calls.Load(); n != 1 {
-			t.Errorf("the source is called %d times while the first call runs, want once", n)
+			t.Errorf("the loop is called %d times while the first call runs, want once", n)
 		}
-		if n := got[scrapeErrors.name]["pods"]; n != 21 {
+		if n := got[scrapeErrors.name]["loop"]; n != 21 {
 			t.Errorf("%v errors, want 21", n)
 		}
 
 		close(h.release)
 		synctest.Wait()
-		if got := families(t, m); got[podsKnown.name][""] != 7 {
-			t.Error("the metrics of the source are still missing after it answered")
+		if got := families(t, m); got[recordsPending.name][""] != 7 {
+			t.Error("the metrics of the loop are still missing after it answered")
 		}
 	})
 }
 
-// The metrics of a source that fails are omitted, not those of the last scrape.
-func TestASourceThatFails(t *testing.T) {
+// The metrics of a loop that fails are omitted, not those of the last scrape.
+func TestALoopThatFails(t *testing.T) {
 	var err error
-	m := New(Sources{State: func(context.Context) (StateStats, error) { return StateStats{Bytes: 1}, err }})
+	m := New(Sources{Loop: func(context.Context) (LoopStats, error) { return LoopStats{Pending: 1}, err }})
 	for _, want := range []error{nil, errors.New("the agent is stopping"), nil} {
 		err = want
 		got := families(t, m)
-		if there := len(got[stateSize.name]) == 1; there != (want == nil) {
+		if there := len(got[recordsPending.name]) == 1; there != (want == nil) {
 			t.Errorf("with error %v: metrics exported: %t", want, there)
 		}
 	}
-	if n := families(t, m)[scrapeErrors.name]["state"]; n != 1 {
+	if n := families(t, m)[scrapeErrors.name]["loop"]; n != 1 {
 		t.Errorf("%v errors, want 1", n)
 	}
 }
 
-func TestSourcesEndWithTheirContext(t *testing.T) {
+func TestTheLoopIsReadWithADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := New(Sources{Config: func(ctx context.Context) (ConfigStats, error) {
+		m := New(Sources{Loop: func(ctx context.Context) (LoopStats, error) {
 			deadline, ok := ctx.Deadline()
 			if !ok || time.Until(deadline) != sourceTimeout {
 				t.Errorf("deadline %s, %t", time.Until(deadline), ok)
 			}
 			<-ctx.Done()
-			return ConfigStats{}, ctx.Err()
+			return LoopStats{}, ctx.Err()
 		}})
-		if n := families(t, m)[scrapeErrors.name]["config"]; n != 1 {
+		if n := families(t, m)[scrapeErrors.name]["loop"]; n != 1 {
 			t.Errorf("%v errors, want 1", n)
 		}
 	})
@@ -120,13 +120,13 @@ func TestSourcesEndWithTheirContext(t *testing.T) {
 func TestGatheredOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
-		handler := New(Sources{Pods: func(context.Context) (PodStats, error) {
+		handler := New(Sources{Loop: func(context.Context) (LoopStats, error) {
 			time.Sleep(10 * time.Millisecond)
-			return PodStats{Known: int(calls.Add(1))}, nil
+			return LoopStats{Pending: int(calls.Add(1))}, nil
 		}}).Handler(nil, nil)
 		scrape := func(want string, accept ...string) {
 			t.Helper()
-			if page := request(t.Context(), handler, "/metrics", accept...); !strings.Contains(page.Body.String(), "dupip_pods_known "+want) {
+			if page := request(t.Context(), handler, "/metrics", accept...); !strings.Contains(page.Body.String(), "dupip_records_pending "+want) {
 				t.Errorf("%d, want answer %s:\n%s", page.Code, want, page.Body)
 			}
 		}
@@ -140,13 +140,13 @@ func TestGatheredOnceASecond(t *testing.T) {
 		scrape("1", "application/openmetrics-text; version=1.0.0")
 		request(t.Context(), handler, "/metrics", "*/*", "gzip")
 		if n := calls.Load(); n != 1 {
-			t.Errorf("the source is called %d times within a second, want once", n)
+			t.Errorf("the loop is called %d times within a second, want once", n)
 		}
 		time.Sleep(time.Nanosecond)
 		scrape("2", "application/openmetrics-text; version=1.0.0")
 		scrape("2")
 		if n := calls.Load(); n != 2 {
-			t.Errorf("the source is called %d times within two seconds, want twice", n)
+			t.Errorf("the loop is called %d times within two seconds, want twice", n)
 		}
 	})
 }
@@ -178,7 +178,7 @@ func TestPace(t *testing.T) {
 func TestAClientThatGoesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHung()
-		m := New(Sources{Pods: h.pods})
+		m := New(Sources{Loop: h.loop})
 		handler := m.Handler(nil, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -194,7 +194,7 @@ func TestAClientThatGoesAway(t *testing.T) {
 			close(h.release)
 		}()
 		page := request(t.Context(), handler, "/metrics").Body.String()
-		for _, line := range []string{"dupip_pods_known 7", `dupip_scrape_errors_total{source="pods"} 0`} {
+		for _, line := range []string{"dupip_records_pending 7", `dupip_scrape_errors_total{source="loop"} 0`} {
 			if !strings.Contains(page, line+"\n") {
 				t.Errorf("the page lacks %q:\n%s", line, page)
 			}
@@ -207,7 +207,7 @@ func TestAProbeOfAnAgentThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
 		release := make(chan struct{})
-		handler := New(Sources{}).Handler(func(context.Context) error {
+		handler := New(rich()).Handler(func(context.Context) error {
 			calls.Add(1)
 			<-release
 			return nil

@@ -64,17 +64,15 @@ func (r *refusedCounters) update(observed []InterfaceRefusals) (own map[refusedL
 	return own
 }
 
-// export exports the interfaces by state and their refused packets.
-func (r *refusedCounters) export(s InterfaceStats, out *series) {
-	addByLabel(out, interfaces, s.States, interfaceStates...)
-	out.add(dadFailed, float64(s.DADFailed))
-	exported := r.update(s.Observed)
+// export exports the refused packets of interfaces, and their total.
+func (r *refusedCounters) export(observed []InterfaceRefusals, total Refused, out *series) {
+	exported := r.update(observed)
 	if r.others.sum() > 0 {
 		exported[refusedLabels{}] = cmp.Or(exported[refusedLabels{}], new(Refused))
 		exported[refusedLabels{}].add(r.others, Refused{})
 	}
 	for i, kind := range refusedKinds {
-		out.add(refusedPackets, float64(s.Total[i]), kind)
+		out.add(refusedPackets, float64(total[i]), kind)
 		for labels, refused := range exported {
 			out.add(interfaceRefusedPackets, float64(refused[i]), labels.iface, labels.netns, labels.sourcePod, kind)
 		}

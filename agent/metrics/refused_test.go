@@ -10,7 +10,7 @@ import (
 func TestInterfaceSeries(t *testing.T) {
 	list := refusing(100)
 	list[3].Refused[3] = 500
-	got := families(t, New(Sources{Interfaces: answering(InterfaceStats{Observed: list})}))[interfaceRefusedPackets.name]
+	got := families(t, New(Sources{Loop: answering(LoopStats{Observed: list})}))[interfaceRefusedPackets.name]
 	if len(got) != (maxInterfaceSeries+1)*4 {
 		t.Errorf("%d series, want %d", len(got), (maxInterfaceSeries+1)*4)
 	}

@@ -15,9 +15,9 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 250e6, time.UTC)
 
-// answering makes a source with a constant result.
-func answering[T any](value T) func(context.Context) (T, error) {
-	return func(context.Context) (T, error) { return value, nil }
+// answering makes a loop with constant figures.
+func answering(stats LoopStats) func(context.Context) (LoopStats, error) {
+	return func(context.Context) (LoopStats, error) { return stats, nil }
 }
 
 func binding(name string, pod detector.Pod, netns uint64) detector.Binding {
@@ -44,8 +44,17 @@ func conflict(i int, state detector.State, at time.Time, holders ...detector.Bin
 	}
 }
 
-// richDetector has a conflict of two named pods and a suspicion against the host.
-func richDetector() DetectorStats {
+// nodes is a cluster.
+type nodes struct {
+	status  cluster.Status
+	members []cluster.Member
+}
+
+func (n nodes) Status() cluster.Status    { return n.status }
+func (n nodes) Members() []cluster.Member { return n.members }
+
+// richLoop has a conflict of two named pods and a suspicion against the host.
+func richLoop() LoopStats {
 	d := detector.New(detector.Options{Node: "n1"})
 	counts := d.Counts()
 	counts.Bindings[detector.Announced] = 7
@@ -64,9 +73,22 @@ func richDetector() DetectorStats {
 	against.Key.IP = netip.MustParseAddr("fd00::2")
 	drill := conflict(3, detector.Confirmed, noon, web, old)
 	drill.Key.IP = netip.MustParseAddr("192.0.2.7")
-	return DetectorStats{
+	counts.Suppressed = map[string]uint64{"shared": 2, "forwarded": 1, "solicit: off": 0}
+	return LoopStats{
 		Counts: counts,
 		Open:   []detector.Conflict{against, drill, conflict(1, detector.Confirmed, noon, web, old, third)},
+		States: map[string]int{"attached": 22, "shadowed": 1, "unseen netns": 2, "half asleep": 1}, DADFailed: 2,
+		Observed: append(refusing(21), InterfaceRefusals{
+			Generation: 900, Name: "veth-loud", Netns: "cni-loud",
+			Pod:     detector.Pod{Namespace: "lab", Name: "sprayer"},
+			Refused: Refused{1e6, 20, 3, 4},
+		}, InterfaceRefusals{Generation: 901, Name: "veth-calm"}),
+		Refused:         Refused{1e6 + 21*22/2 + 1000, 20, 3, 4},
+		Dropped:         map[string]uint64{"too many VLANs": 4, "evicted: table full": 5, "table full": 0},
+		Solicitations:   map[detector.Purpose]uint64{detector.Verify: 12, detector.Refresh: 34},
+		Pending:         3,
+		HostOmitted:     4,
+		NetlinkOverruns: 1,
 	}
 }
 
@@ -74,26 +96,9 @@ func richDetector() DetectorStats {
 func rich() Sources {
 	return Sources{
 		Version: "v1.2.3", Node: "n1", BootID: "3f0c", Attach: "tcx",
-		Detector: answering(richDetector()),
-		Interfaces: answering(InterfaceStats{
-			States: map[string]int{"attached": 22, "shadowed": 1, "unseen netns": 2, "half asleep": 1}, DADFailed: 2,
-			Observed: append(refusing(21), InterfaceRefusals{
-				Generation: 900, Name: "veth-loud", Netns: "cni-loud",
-				Pod:     detector.Pod{Namespace: "lab", Name: "sprayer"},
-				Refused: Refused{1e6, 20, 3, 4},
-			}, InterfaceRefusals{Generation: 901, Name: "veth-calm"}),
-			Total: Refused{1e6 + 21*22/2 + 1000, 20, 3, 4},
-		}),
-		Agent: answering(AgentStats{
-			Dropped:         map[string]uint64{"too many VLANs": 4, "evicted: table full": 5, "table full": 0},
-			Suppressed:      map[string]uint64{"shared": 2, "forwarded": 1, "solicit: off": 0},
-			Solicitations:   map[detector.Purpose]uint64{detector.Verify: 12, detector.Refresh: 34},
-			Pending:         3,
-			HostOmitted:     4,
-			NetlinkOverruns: 1,
-		}),
-		Cluster: answering(ClusterStats{
-			Status: cluster.Status{
+		Loop: answering(richLoop()),
+		Cluster: nodes{
+			cluster.Status{
 				Members:   map[cluster.State]int{cluster.Alive: 4, cluster.Dead: 1},
 				Reporters: make([]cluster.Member, 2),
 				Leases:    30, Unacked: 2, Kept: 90,
@@ -102,15 +107,17 @@ func rich() Sources {
 				Dropped:  map[string]uint64{"inbox full": 3, "unknown member": 0},
 				Problems: []string{"n4 is not reached by UDP"},
 			},
-			Namesakes: 2,
-		}),
-		Pods:   answering(PodStats{Connected: true, Known: 21}),
-		State:  answering(StateStats{LastWrite: noon, Err: errors.New("no space left on device"), Bytes: 4096}),
-		Config: answering(ConfigStats{LoadedAt: noon}),
-		Books: answering(BookStats{
-			Findings: map[string]int{"unreserved": 2, "mismatched": 0, "unheld": 7},
-			Left:     []RangeLeft{{"host-local", "pods", 0.25}, {"host-local", "pods", 0.5}, {"host-local", "stor\x1bage", 1}},
-		}),
+			[]cluster.Member{{Namesake: true}, {Namesake: true}, {}},
+		},
+		Pods:   func() (bool, int) { return true, 21 },
+		State:  func() (time.Time, int, error) { return noon, 4096, errors.New("no space left on device") },
+		Config: func() (time.Time, error) { return noon, nil },
+		Books: func() BookStats {
+			return BookStats{
+				Findings: map[string]int{"unreserved": 2, "mismatched": 0, "unheld": 7},
+				Left:     []RangeLeft{{"host-local", "pods", 0.25}, {"host-local", "pods", 0.5}, {"host-local", "stor\x1bage", 1}},
+			}
+		},
 	}
 }
 

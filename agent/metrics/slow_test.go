@@ -42,7 +42,7 @@ func (c *narrowConn) Write(p []byte) (int, error) {
 func TestSlowReaders(t *testing.T) {
 	const readers = 20
 	sources := rich()
-	sources.Detector = answering(DetectorStats{Open: manyConflicts(maxConflicts)})
+	sources.Loop = answering(LoopStats{Open: manyConflicts(maxConflicts)})
 	listener := &narrow{Listener: listen(t)}
 	address := serveOn(t, listener, New(sources).Handler(nil, nil))
 	for range readers {

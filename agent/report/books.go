@@ -113,9 +113,8 @@ func (r *Report) inUse(network string) bool {
 }
 
 // bookStats returns what /metrics has of the books.
-func (r *Report) bookStats(context.Context) (metrics.BookStats, error) {
+func (r *Report) bookStats() (stats metrics.BookStats) {
 	last := r.Books.Last()
-	var stats metrics.BookStats
 	if !last.Blind { // zeros would say that all is well
 		stats.Findings = last.Count()
 		if last.NoUnheld && stats.Findings[document.Unheld] == 0 {
@@ -127,5 +126,5 @@ func (r *Report) bookStats(context.Context) (metrics.BookStats, error) {
 			stats.Left = append(stats.Left, metrics.RangeLeft{Book: book.Book, Network: book.Network, Ratio: left})
 		}
 	}
-	return stats, nil
+	return stats
 }

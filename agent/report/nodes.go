@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 )
@@ -46,14 +45,4 @@ func (r *Report) clusterStatus() document.ClusterStatus {
 		return document.ClusterStatus{Alone: true}
 	}
 	return document.ClusterStatus{Status: r.Cluster.Status()}
-}
-
-func (r *Report) clusterStats(context.Context) (metrics.ClusterStats, error) {
-	stats := metrics.ClusterStats{Status: r.Cluster.Status()}
-	for _, m := range r.Cluster.Members() {
-		if m.Namesake {
-			stats.Namesakes++
-		}
-	}
-	return stats, nil
 }
