@@ -220,8 +220,7 @@ func (a *Agent) podName(cookie uint64) (pods.Change, bool) {
 
 // leads reports whether the node's route to an address leads into an interface, also as a port of a bridge.
 func leads(i *links.Interface, ip netip.Addr) bool {
-	var lookup route.Lookup
-	to, err := lookup.To(ip)
+	to, err := route.To(ip)
 	return err == nil && to.Kind == route.Out && !to.Gateway.IsValid() && (to.Device.Index == i.Index || to.Port.Index == i.Index)
 }
 

@@ -82,9 +82,7 @@ func newReport(t *testing.T, o *fakeCluster) *Report {
 		opts.Cluster = o
 	}
 	r := New(opts)
-	r.lookup = func() func(netip.Addr) (route.Route, error) {
-		return func(netip.Addr) (route.Route, error) { return route.Route{Kind: route.Nowhere}, nil }
-	}
+	r.lookup = func(netip.Addr) (route.Route, error) { return route.Route{Kind: route.Nowhere}, nil }
 	return r
 }
 

@@ -77,8 +77,7 @@ type Report struct {
 	causes  causes
 	// One slot for each query of another node that looks up routes, or that is for the status.
 	routing, stating chan struct{}
-	// lookup returns a function that looks up routes in the kernel.
-	lookup func() func(netip.Addr) (route.Route, error)
+	lookup           func(netip.Addr) (route.Route, error) // [route.To]; tests replace it
 }
 
 var _ api.Backend = (*Report)(nil)
@@ -98,7 +97,7 @@ func New(opts Options) *Report {
 		events:  newEventLog(opts.Log, after),
 		causes:  causes{awaited: make(map[string]detector.Conflict), said: make(map[string][]document.Book)},
 		routing: make(chan struct{}, maxRoutedQueries), stating: make(chan struct{}, maxRoutedQueries),
-		lookup: func() func(netip.Addr) (route.Route, error) { return new(route.Lookup).To },
+		lookup: route.To,
 	}
 }
 

@@ -34,7 +34,7 @@ type routes struct {
 // newRoutes must be called in the goroutine that owns the parts.
 func (r *Report) newRoutes() *routes {
 	s := &routes{
-		self: r.Self.NodeID(), host: r.Table.Host, remaining: collect.MaxRouted, lookup: r.lookup(),
+		self: r.Self.NodeID(), host: r.Table.Host, remaining: collect.MaxRouted, lookup: r.lookup,
 		holders: make(map[int]detector.HolderID), uplinks: make(map[int]bool),
 		networks: map[string]bool{config.DefaultNetwork: true}, nodes: make(map[netip.Addr]string),
 	}

@@ -53,15 +53,9 @@ type Device struct {
 	Leaves bool
 }
 
-// Lookup looks up routes. The zero value is ready to use. It caches devices, so use one for a few
-// lookups at one time. It is not safe for concurrent use.
-type Lookup struct {
-	devices map[int]netlink.Link
-}
-
 // To returns the route to an address. It fails if the kernel's reply is malformed, or a device was
 // removed during the lookup.
-func (l *Lookup) To(ip netip.Addr) (Route, error) {
+func To(ip netip.Addr) (Route, error) {
 	routes, err := netlink.RouteGet(ip.AsSlice())
 	switch {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH),
@@ -76,15 +70,15 @@ func (l *Lookup) To(ip netip.Addr) (Route, error) {
 	if route.Type == unix.RTN_LOCAL {
 		return Route{Kind: Self}, nil
 	}
-	link, err := l.link(route.LinkIndex)
+	link, err := linkByIndex(route.LinkIndex)
 	if err != nil {
-		return Route{}, err
+		return Route{}, fmt.Errorf("reading device %d: %w", route.LinkIndex, err)
 	}
-	r := Route{Kind: Out, Device: l.device(link), Gateway: gateway(route)}
+	r := Route{Kind: Out, Device: device(link), Gateway: gateway(route)}
 	if r.Gateway == ip {
 		r.Gateway = netip.Addr{}
 	}
-	bridge, vid, bridged := l.bridge(link)
+	bridge, vid, bridged := bridgeOf(link)
 	r.Bridged = bridged
 	if r.Gateway.IsValid() {
 		return r, nil
@@ -96,10 +90,10 @@ func (l *Lookup) To(ip netip.Addr) (Route, error) {
 	if err != nil || port == 0 || port == bridge {
 		return r, err
 	}
-	if link, err = l.link(port); err != nil {
-		return r, err
+	if link, err = linkByIndex(port); err != nil {
+		return r, fmt.Errorf("reading device %d: %w", port, err)
 	}
-	r.Port = l.device(link)
+	r.Port = device(link)
 	return r, nil
 }
 
@@ -116,20 +110,8 @@ func gateway(route netlink.Route) netip.Addr {
 	return ip
 }
 
-func (l *Lookup) link(index int) (netlink.Link, error) {
-	if link := l.devices[index]; link != nil {
-		return link, nil
-	}
-	link, err := netlink.LinkByIndex(index)
-	if err != nil {
-		return nil, fmt.Errorf("reading device %d: %w", index, err)
-	}
-	if l.devices == nil {
-		l.devices = make(map[int]netlink.Link)
-	}
-	l.devices[index] = link
-	return link, nil
-}
+// linkByIndex is replaced by tests.
+var linkByIndex = netlink.LinkByIndex
 
 // uplinkTypes are the types of devices that lead out of the node.
 var uplinkTypes = map[string]bool{
@@ -138,24 +120,24 @@ var uplinkTypes = map[string]bool{
 	"vti": true, "vti6": true, "xfrm": true,
 }
 
-func (l *Lookup) device(link netlink.Link) Device {
-	return Device{Index: link.Attrs().Index, Name: link.Attrs().Name, Leaves: uplinkTypes[l.below(link).Type()]}
+func device(link netlink.Link) Device {
+	return Device{Index: link.Attrs().Index, Name: link.Attrs().Name, Leaves: uplinkTypes[below(link).Type()]}
 }
 
 // below returns the device that a VLAN is of, and any other device itself.
-func (l *Lookup) below(link netlink.Link) netlink.Link {
+func below(link netlink.Link) netlink.Link {
 	if link.Type() == "vlan" && link.Attrs().NetNsID < 0 {
-		if below, err := l.link(link.Attrs().ParentIndex); err == nil {
+		if below, err := linkByIndex(link.Attrs().ParentIndex); err == nil {
 			return below
 		}
 	}
 	return link
 }
 
-// bridge returns the bridge that a device is, or is a VLAN of, and the VLAN that packets by the
+// bridgeOf returns the bridge that a device is, or is a VLAN of, and the VLAN that packets by the
 // device have in its table.
-func (l *Lookup) bridge(link netlink.Link) (index int, vid uint16, ok bool) {
-	bridge, ok := l.below(link).(*netlink.Bridge)
+func bridgeOf(link netlink.Link) (index int, vid uint16, ok bool) {
+	bridge, ok := below(link).(*netlink.Bridge)
 	if !ok {
 		return 0, 0, false
 	}

@@ -122,7 +122,7 @@ func outline(r Route) string {
 
 func checkRoute(t *testing.T, ip, want string) {
 	t.Helper()
-	route, err := new(Lookup).To(netip.MustParseAddr(ip))
+	route, err := To(netip.MustParseAddr(ip))
 	if got := outline(route); err != nil || got != want {
 		t.Errorf("the route to %s is %q, %v; want %q", ip, got, err, want)
 	}
@@ -191,7 +191,10 @@ func TestBridgeOf(t *testing.T) {
 	uplink := &netlink.Device{LinkAttrs: at(3, 0)}
 	elsewhere := &netlink.Vlan{LinkAttrs: at(7, 1), VlanId: 100}
 	elsewhere.NetNsID = 5
-	l := Lookup{devices: map[int]netlink.Link{1: filtering, 2: plain, 3: uplink}}
+	defer func() { linkByIndex = netlink.LinkByIndex }()
+	linkByIndex = func(index int) (netlink.Link, error) {
+		return map[int]netlink.Link{1: filtering, 2: plain, 3: uplink}[index], nil
+	}
 	for _, test := range []struct {
 		name   string
 		link   netlink.Link
@@ -209,9 +212,9 @@ func TestBridgeOf(t *testing.T) {
 		{"Open vSwitch", &netlink.GenericLink{LinkAttrs: at(8, 0), LinkType: "openvswitch"}, 0, 0, false},
 		{"dummy", &netlink.Dummy{LinkAttrs: at(9, 0)}, 0, 0, false},
 	} {
-		bridge, vid, ok := l.bridge(test.link)
-		if bridge != test.bridge || vid != test.vid || ok != (bridge != 0) || l.device(test.link).Leaves != test.leaves {
-			t.Errorf("%s: bridge %d, VLAN %d, %t, %+v", test.name, bridge, vid, ok, l.device(test.link))
+		bridge, vid, ok := bridgeOf(test.link)
+		if bridge != test.bridge || vid != test.vid || ok != (bridge != 0) || device(test.link).Leaves != test.leaves {
+			t.Errorf("%s: bridge %d, VLAN %d, %t, %+v", test.name, bridge, vid, ok, device(test.link))
 		}
 	}
 }
@@ -255,9 +258,8 @@ func TestOffTheNode(t *testing.T) {
 }
 
 func BenchmarkTo(b *testing.B) {
-	var l Lookup
 	for b.Loop() {
-		if _, err := l.To(netip.MustParseAddr("127.0.0.1")); err != nil {
+		if _, err := To(netip.MustParseAddr("127.0.0.1")); err != nil {
 			b.Fatal(err)
 		}
 	}
