@@ -157,7 +157,7 @@ func (a *Agent) assemble(c *config.Config) error {
 	}
 	var predecessor state.State
 	a.store, predecessor = state.Open(state.Options{
-		Log: a.opts.Log, Dir: a.opts.StateDir, Node: a.node.Name, BootID: a.node.BootID, NodeID: a.node.ID(),
+		Log: a.opts.Log, Dir: a.opts.StateDir, Node: a.node.Name, BootID: a.node.BootID,
 	})
 	l := &loop{
 		log: a.opts.Log, detector: detector.New(detector.Options{Node: a.node.ID(), MinOverlap: a.opts.MinOverlap}),

@@ -52,7 +52,7 @@ func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, _ := state.Open(state.Options{Log: log, Dir: t.TempDir(), Node: "n", BootID: "b", NodeID: "n/b"})
+	store, _ := state.Open(state.Options{Log: log, Dir: t.TempDir(), Node: "n", BootID: "b"})
 	l := &loop{
 		log: log, detector: detector.New(detector.Options{Node: "n/b"}),
 		pods: resolver, store: store,

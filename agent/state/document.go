@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 
@@ -31,7 +30,6 @@ type header struct {
 	Version int    `json:"version"`
 	Node    string `json:"node"`
 	BootID  string `json:"bootID"`
-	NodeID  string `json:"nodeID"`
 }
 
 // file is the rest. Its elements are read one by one, so that an invalid one costs no other.
@@ -43,12 +41,11 @@ type file struct {
 	Interfaces []json.RawMessage `json:"interfaces"` // of observe.Origin
 }
 
-// contents is a decoded document, with the number of invalid conflicts and the error of the first.
+// contents is a decoded document, with the errors of invalid conflicts.
 type contents struct {
 	header
 	State
-	dropped   int
-	dropCause error
+	invalid []error
 }
 
 func decode(data []byte) (contents, error) {
@@ -63,52 +60,52 @@ func decode(data []byte) (contents, error) {
 		return contents{}, fmt.Errorf("reading the document: %w", err)
 	}
 	document.Clean(&f.header, 0, time.Time{})
-	if f.NodeID == "" || f.Node == "" || f.BootID == "" {
-		return contents{}, errors.New("it names no node, boot or node id")
+	if f.Node == "" || f.BootID == "" {
+		return contents{}, errors.New("it names no node or no boot")
 	}
 	if len(f.Open) > maxOpen || len(f.History) > maxHistory || len(f.Former) > maxFormer || len(f.Interfaces) > observe.MaxOrigins {
 		return contents{}, fmt.Errorf("it has %d and %d conflicts, %d former holders and %d interfaces",
 			len(f.Open), len(f.History), len(f.Former), len(f.Interfaces))
 	}
 	c := contents{header: f.header, State: State{Books: make(map[string][]document.Book)}}
-	parse := func(from []json.RawMessage, open bool) (list []detector.Conflict) {
-		for _, raw := range from {
-			var doc document.Conflict
-			err := json.Unmarshal(raw, &doc)
-			document.Clean(&doc, 0, time.Time{})
-			var parsed detector.Conflict
-			if err == nil {
-				parsed, err = restored(doc, open)
+	conflicts := func(from []json.RawMessage, open bool) []detector.Conflict {
+		list, invalid := decodeList(from, func(doc *document.Conflict) (detector.Conflict, error) {
+			made, err := restored(doc, open)
+			if n := min(len(doc.Books), maxBooks); err == nil && n > 0 {
+				c.Books[doc.ID] = doc.Books[:n]
 			}
-			if err == nil {
-				list = append(list, parsed)
-				if n := min(len(doc.Books), maxBooks); n > 0 {
-					c.Books[doc.ID] = doc.Books[:n]
-				}
-			} else if c.dropped++; c.dropCause == nil {
-				c.dropCause = err
-			}
-		}
+			return made, err
+		})
+		c.invalid = append(c.invalid, invalid...)
 		return list
 	}
-	c.Open, c.History = parse(f.Open, true), parse(f.History, false)
-	for _, raw := range f.Former {
-		var b document.Binding
-		if json.Unmarshal(raw, &b) == nil && cleanFormer(&b) {
-			c.Former = append(c.Former, b.Detector())
-		}
-	}
-	for _, raw := range f.Interfaces {
-		var o observe.Origin
-		if json.Unmarshal(raw, &o) == nil && cleanOrigin(&o) {
-			c.Interfaces = append(c.Interfaces, o)
-		}
-	}
+	c.Open, c.History = conflicts(f.Open, true), conflicts(f.History, false)
+	c.Former, _ = decodeList(f.Former, restoredFormer)
+	c.Interfaces, _ = decodeList(f.Interfaces, restoredOrigin)
 	return c, nil
 }
 
+// decodeList decodes the elements of a list. It returns those that are valid, with clean texts, and the errors of the others.
+func decodeList[D, E any](from []json.RawMessage, restored func(*D) (E, error)) (list []E, invalid []error) {
+	for _, raw := range from {
+		var doc D
+		var element E
+		err := json.Unmarshal(raw, &doc)
+		document.Clean(&doc, 0, time.Time{})
+		if err == nil {
+			element, err = restored(&doc)
+		}
+		if err != nil {
+			invalid = append(invalid, err)
+			continue
+		}
+		list = append(list, element)
+	}
+	return list, invalid
+}
+
 // restored returns the conflict of a document.
-func restored(doc document.Conflict, open bool) (detector.Conflict, error) {
+func restored(doc *document.Conflict, open bool) (detector.Conflict, error) {
 	c, err := doc.Detector()
 	switch {
 	case err != nil:
@@ -123,74 +120,60 @@ func restored(doc document.Conflict, open bool) (detector.Conflict, error) {
 	return c, nil
 }
 
-// cleanOrigin cleans an origin, which holds for one boot of the node only, and reports whether it is valid.
-func cleanOrigin(o *observe.Origin) bool {
-	document.Clean(o, 0, time.Time{})
-	return o.Ifindex > 0 && o.Role <= observe.PrimaryByRoute && o.Name != ""
+// restoredFormer returns the holder of a document, which is gone.
+func restoredFormer(doc *document.Binding) (detector.Binding, error) {
+	return doc.Detector(), doc.Check()
 }
 
-// cleanFormer cleans a holder that is gone, and reports whether it is valid.
-func cleanFormer(b *document.Binding) bool {
-	document.Clean(b, 0, time.Time{})
-	return b.Check() == nil
+// restoredOrigin returns an origin, which holds for one boot of the node only.
+func restoredOrigin(o *observe.Origin) (observe.Origin, error) {
+	if o.Ifindex <= 0 || o.Role > observe.PrimaryByRoute || o.Name == "" {
+		return *o, errors.New("no interface")
+	}
+	return *o, nil
 }
 
 // encode returns the document without savedAt. It omits what decode would refuse, and the oldest history if the document would
 // be too large.
 func encode(s State, opts Options) []byte {
-	head, _ := json.Marshal(header{version, opts.Node, opts.BootID, opts.NodeID}) // it cannot fail
-	room := maxBytes - len(head) - 128                                            // savedAt and the lists' names
-	open := encodeNewest(s.Open, s.Books, maxOpen, true, &room)
-	slices.SortFunc(s.Interfaces, func(a, b observe.Origin) int { return cmp.Compare(a.Ifindex, b.Ifindex) })
-	origins := encodeList(slices.All(s.Interfaces), observe.MaxOrigins, &room, func(o observe.Origin) (any, bool) {
-		valid := cleanOrigin(&o)
-		return o, valid
-	})
-	history := encodeNewest(s.History, s.Books, maxHistory, false, &room)
-	former := encodeList(slices.Backward(s.Former), maxFormer, &room, func(b detector.Binding) (any, bool) {
-		doc := document.NewBinding(b)
-		valid := cleanFormer(&doc)
-		return doc, valid
-	})
-	slices.Reverse(former)
-	body := head[:len(head)-1]
-	for _, list := range []struct {
-		name     string
-		elements [][]byte
-	}{{"open", open}, {"history", history}, {"former", former}, {"interfaces", origins}} {
-		body = fmt.Appendf(body, `,%q:[%s]`, list.name, bytes.Join(list.elements, []byte(",")))
+	head, _ := json.Marshal(header{version, opts.Node, opts.BootID}) // it cannot fail
+	conflict := func(c detector.Conflict) document.Conflict {
+		c.Holders = c.Holders[:min(len(c.Holders), document.MaxHolders)]
+		doc := document.NewConflict(c)
+		doc.Books = s.Books[c.ID]
+		return doc
 	}
+	restoredAs := func(open bool) func(*document.Conflict) (detector.Conflict, error) {
+		return func(doc *document.Conflict) (detector.Conflict, error) { return restored(doc, open) }
+	}
+	slices.SortFunc(s.Interfaces, func(a, b observe.Origin) int { return cmp.Compare(a.Ifindex, b.Ifindex) })
+	body := head[:len(head)-1]
+	body = appendList(body, "open", s.Open, maxOpen, conflict, restoredAs(true))
+	body = appendList(body, "interfaces", s.Interfaces, observe.MaxOrigins, func(o observe.Origin) observe.Origin { return o }, restoredOrigin)
+	body = appendList(body, "history", s.History, maxHistory, conflict, restoredAs(false))
+	body = appendList(body, "former", s.Former, maxFormer, document.NewBinding, restoredFormer)
 	return append(body, '}')
 }
 
-// encodeNewest encodes the last conflicts of a list.
-func encodeNewest(list []detector.Conflict, books map[string][]document.Book, limit int, open bool, room *int) [][]byte {
-	encoded := encodeList(slices.Backward(list), limit, room, func(c detector.Conflict) (any, bool) {
-		c.Holders = c.Holders[:min(len(c.Holders), document.MaxHolders)]
-		doc := document.NewConflict(c)
+// appendList appends the last valid elements of a list, as many as there is room for.
+func appendList[D, E any](body []byte, name string, list []E, limit int, docOf func(E) D, restored func(*D) (E, error)) []byte {
+	room := maxBytes - len(body) - 256 // savedAt and the lists' names
+	var encoded [][]byte
+	for _, e := range slices.Backward(list) {
+		doc := docOf(e)
 		document.Clean(&doc, 0, time.Time{})
-		doc.Books = books[c.ID]
-		_, err := restored(doc, open)
-		return doc, err == nil
-	})
-	slices.Reverse(encoded)
-	return encoded
-}
-
-// encodeList encodes the first valid elements of a list, as many as fit into room, and reduces it.
-func encodeList[T any](list iter.Seq2[int, T], limit int, room *int, element func(T) (doc any, valid bool)) (encoded [][]byte) {
-	for _, e := range list {
-		doc, valid := element(e)
-		data, err := json.Marshal(doc)
-		if !valid || err != nil { // an error would be of a time, and invalid ones are not left
+		_, err := restored(&doc)
+		data, failed := json.Marshal(doc)
+		if err != nil || failed != nil { // failed would be for a time, and invalid ones are not left
 			continue
 		}
-		if *room -= len(data) + 1; *room < 0 || len(encoded) == limit {
+		if room -= len(data) + 1; room < 0 || len(encoded) == limit {
 			break
 		}
 		encoded = append(encoded, data)
 	}
-	return encoded
+	slices.Reverse(encoded)
+	return fmt.Appendf(body, `,%q:[%s]`, name, bytes.Join(encoded, []byte(",")))
 }
 
 // addTime adds savedAt to an encoded document.

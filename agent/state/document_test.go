@@ -20,7 +20,7 @@ import (
 // and a copy for people.
 func TestInvalidConflictsAreDropped(t *testing.T) {
 	opts := testOptions(t.TempDir())
-	s := sample(t, opts.NodeID, 2, 0, 3)
+	s := sample(t, opts.nodeID(), 2, 0, 3)
 	good := encode(State{Snapshot: s}, opts)
 	conflict := func(field string, value any) func(c map[string]any) {
 		return func(c map[string]any) { c[field] = value }
@@ -90,7 +90,7 @@ func TestInvalidConflictsAreDropped(t *testing.T) {
 // encode omits what decode would refuse.
 func TestEncodeWritesOnlyWhatCanBeRead(t *testing.T) {
 	opts := testOptions(t.TempDir())
-	s := sample(t, opts.NodeID, 1, 1, 1)
+	s := sample(t, opts.nodeID(), 1, 1, 1)
 	hostile := s.Open[0]
 	hostile.Holders = slices.Clone(hostile.Holders)
 	h := &hostile.Holders[0].Holder
@@ -122,7 +122,7 @@ func TestEncodeWritesOnlyWhatCanBeRead(t *testing.T) {
 // A document that would be too large loses its oldest history.
 func TestEncodeIsBounded(t *testing.T) {
 	opts := testOptions(t.TempDir())
-	s := sample(t, opts.NodeID, 1, 0, 1)
+	s := sample(t, opts.nodeID(), 1, 0, 1)
 	c := s.History[0]
 	c.Holders = nil
 	for i := range document.MaxHolders {
@@ -141,8 +141,8 @@ func TestEncodeIsBounded(t *testing.T) {
 		t.Fatalf("%d bytes", len(data))
 	}
 	read, err := decode(addTime(data, time.Now()))
-	if err != nil || read.dropped != 0 || len(read.Snapshot.Open) != 1 {
-		t.Fatalf("read %d open, %d left out: %v", len(read.Snapshot.Open), read.dropped, err)
+	if err != nil || len(read.invalid) != 0 || len(read.Snapshot.Open) != 1 {
+		t.Fatalf("read %d open, %d left out: %v", len(read.Snapshot.Open), len(read.invalid), err)
 	}
 	if last := read.Snapshot.History[len(read.Snapshot.History)-1]; !last.SuspectedAt.Equal(c.SuspectedAt) {
 		t.Error("the newest is lost")
@@ -152,7 +152,7 @@ func TestEncodeIsBounded(t *testing.T) {
 // Fields of a newer agent under the same version are passed over.
 func TestUnknownFieldsAreFine(t *testing.T) {
 	opts := testOptions(t.TempDir())
-	want := sample(t, opts.NodeID, 2, 0, 2)
+	want := sample(t, opts.nodeID(), 2, 0, 2)
 	data := encode(State{Snapshot: want}, opts)
 	data = []byte(strings.ReplaceAll(string(data), `"ip":`, `"colour":{"r":[1,2]},"ip":`))
 	if err := os.WriteFile(filepath.Join(opts.Dir, fileName), addTime(data, time.Now()), 0o600); err != nil {
@@ -178,13 +178,13 @@ func fullState(t testing.TB, node string) State {
 // what is too much, do not.
 func TestExplanationIsKept(t *testing.T) {
 	opts := testOptions(t.TempDir())
-	want := fullState(t, opts.NodeID)
+	want := fullState(t, opts.nodeID())
 	hostile := want
 	hostile.Former = append(slices.Clone(want.Former), detector.Binding{Key: sampleKey(1)})
 	hostile.Books = map[string][]document.Book{want.History[0].ID: want.Books[want.History[0].ID], "gone-1": {{Kind: "host-local"}}}
 	read, err := decode(addTime(encode(hostile, opts), testStart))
-	if err != nil || read.dropped != 0 {
-		t.Fatalf("%d dropped: %v", read.dropped, err)
+	if err != nil || len(read.invalid) != 0 {
+		t.Fatalf("%d dropped: %v", len(read.invalid), err)
 	}
 	if diff := cmp.Diff(want, read.State, sameSnapshot); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -198,11 +198,11 @@ func TestExplanationIsKept(t *testing.T) {
 // FuzzDecode: decode never panics, and accepts again what it accepted and encode wrote.
 func FuzzDecode(f *testing.F) {
 	opts := testOptions("")
-	good := encode(fullState(f, opts.NodeID), opts)
+	good := encode(fullState(f, opts.nodeID()), opts)
 	f.Add(good)
 	f.Add(addTime(good, testStart))
 	f.Add(good[:len(good)/2])
-	f.Add([]byte(`{"version":2,"node":"a","bootID":"b","nodeID":"c","open":null,"history":[]}`))
+	f.Add([]byte(`{"version":2,"node":"a","bootID":"b","open":null,"history":[]}`))
 	f.Add([]byte(`{"version":2}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -210,10 +210,10 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again := encode(read.State, Options{Node: read.Node, BootID: read.BootID, NodeID: read.NodeID})
+		again := encode(read.State, Options{Node: read.Node, BootID: read.BootID})
 		twice, err := decode(again)
-		if err != nil || twice.dropped != 0 {
-			t.Fatalf("%v, %d left out: %v", err, twice.dropped, twice.dropCause)
+		if err != nil || len(twice.invalid) != 0 {
+			t.Fatalf("%v, %d left out: %v", err, len(twice.invalid), twice.invalid)
 		}
 		if diff := cmp.Diff(read.State, twice.State, sameSnapshot); diff != "" {
 			t.Fatalf("(-first +second):\n%s", diff)
@@ -226,7 +226,7 @@ func FuzzDecode(f *testing.F) {
 
 func BenchmarkEncode(b *testing.B) {
 	opts := testOptions("")
-	s := sample(b, opts.NodeID, 0, 0, 1000)
+	s := sample(b, opts.nodeID(), 0, 0, 1000)
 	b.ReportAllocs()
 	for b.Loop() {
 		data := encode(State{Snapshot: s}, opts)

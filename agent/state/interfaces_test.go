@@ -47,7 +47,7 @@ func TestInterfaces(t *testing.T) {
 // An invalid interface costs no other, and no conflict.
 func TestInvalidInterfaces(t *testing.T) {
 	opts := testOptions(t.TempDir())
-	good := encode(State{Snapshot: sample(t, opts.NodeID, 1, 0, 0), Interfaces: testOrigins}, opts)
+	good := encode(State{Snapshot: sample(t, opts.nodeID(), 1, 0, 0), Interfaces: testOrigins}, opts)
 	for from, to := range map[string]string{
 		`"name":"veth3"`: `"name":""`, `"ifindex":3`: `"ifindex":-3`, `"peer":"eth0"`: `"role":9`, `"mac":"02:00:00:00:00:03"`: `"mac":7`,
 	} {

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 func writeForever(dir string) {
 	opts := testOptions(dir)
 	s, _ := Open(opts)
-	all, err := makeSample(opts.NodeID, 2, 1, 40)
+	all, err := makeSample(opts.nodeID(), 2, 1, 40)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -76,7 +76,7 @@ func TestKilledWhileWriting(t *testing.T) {
 		if lines := log.lines(""); len(lines) != 0 {
 			t.Fatalf("log %q", lines)
 		}
-		want := sample(t, opts.NodeID, 2, 1, 40)
+		want := sample(t, opts.nodeID(), 2, 1, 40)
 		want.History = want.History[:min(max(len(read.History), 1), len(want.History))]
 		if diff := cmp.Diff(want, read.Snapshot, sameSnapshot); diff != "" {
 			t.Fatalf("(-want +got):\n%s", diff)

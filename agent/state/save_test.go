@@ -61,8 +61,8 @@ func readBack(t *testing.T, opts Options) detector.Snapshot {
 		t.Fatal(err)
 	}
 	read, err := decode(data)
-	if err != nil || read.dropped != 0 {
-		t.Fatalf("%d left out: %v", read.dropped, err)
+	if err != nil || len(read.invalid) != 0 {
+		t.Fatalf("%d left out: %v", len(read.invalid), err)
 	}
 	return read.Snapshot
 }
@@ -70,7 +70,7 @@ func readBack(t *testing.T, opts Options) detector.Snapshot {
 // The newest state is written at once, then at most once a second, and only if it changed.
 func TestWritesAreSpread(t *testing.T) {
 	opts := testOptions(t.TempDir())
-	all := sample(t, opts.NodeID, 0, 0, 50)
+	all := sample(t, opts.nodeID(), 0, 0, 50)
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, opts)
 		writes, last := 0, fileVersion{}
@@ -122,7 +122,7 @@ func TestWritesAreSpread(t *testing.T) {
 // the directory is free then.
 func TestLastWrite(t *testing.T) {
 	opts := testOptions(t.TempDir())
-	all := sample(t, opts.NodeID, 0, 0, 5)
+	all := sample(t, opts.nodeID(), 0, 0, 5)
 	s, stop := start(t, opts)
 	s.Save(State{Snapshot: detector.Snapshot{History: all.History[:1]}})
 	waitFor(t, "the first write", func() bool { return wrote(t, opts) != (fileVersion{}) })
@@ -153,7 +153,7 @@ func TestFailureAndRecovery(t *testing.T) {
 	parent := t.TempDir()
 	block := filepath.Join(parent, "state")
 	opts := testOptions(block)
-	all := sample(t, opts.NodeID, 1, 0, 3)
+	all := sample(t, opts.nodeID(), 1, 0, 3)
 	if err := os.WriteFile(block, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestFullDisk(t *testing.T) {
 	opts := testOptions(filepath.Join(tmpfs(t, "size=1m"), "dupip"))
 	var log logged
 	opts.Log = log.log()
-	all := sample(t, opts.NodeID, 0, 0, 300)
+	all := sample(t, opts.nodeID(), 0, 0, 300)
 	first := detector.Snapshot{History: all.History[:10]}
 	s, _ := start(t, opts)
 	s.Save(State{Snapshot: first})
@@ -284,7 +284,7 @@ func TestReadOnly(t *testing.T) {
 	for _, good := range []bool{true, false} {
 		dir := tmpfs(t, "size=1m")
 		opts := testOptions(dir)
-		want := sample(t, opts.NodeID, 1, 0, 2)
+		want := sample(t, opts.nodeID(), 1, 0, 2)
 		put(t, opts, want)
 		if !good {
 			want = detector.Snapshot{}
@@ -309,7 +309,7 @@ func TestReadOnly(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
-		s.Save(State{Snapshot: sample(t, opts.NodeID, 2, 0, 0)})
+		s.Save(State{Snapshot: sample(t, opts.nodeID(), 2, 0, 0)})
 		waitFor(t, "an error", func() bool { _, _, err := s.Status(); return err != nil })
 		if _, _, err := s.Status(); !errors.Is(err, unix.EROFS) {
 			t.Errorf("the error is %v", err)
@@ -339,7 +339,7 @@ func remount(t *testing.T, dir string, flags uintptr) {
 // A directory that another agent uses is neither read nor written.
 func TestLockedFolder(t *testing.T) {
 	opts := testOptions(t.TempDir())
-	mine := sample(t, opts.NodeID, 1, 0, 1)
+	mine := sample(t, opts.nodeID(), 1, 0, 1)
 	s, stop := start(t, opts)
 	s.Save(State{Snapshot: mine})
 	waitFor(t, "the first write", func() bool { return wrote(t, opts) != (fileVersion{}) })
@@ -353,7 +353,7 @@ func TestLockedFolder(t *testing.T) {
 		t.Errorf("read %+v", read)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	other.Save(State{Snapshot: sample(t, opts.NodeID, 0, 0, 7)})
+	other.Save(State{Snapshot: sample(t, opts.nodeID(), 0, 0, 7)})
 	cancel()
 	if err := other.Run(ctx); err != nil {
 		t.Error(err)
@@ -376,7 +376,7 @@ func TestLockedFolder(t *testing.T) {
 // A directory in which others can write is neither read nor written, until its owner mends that.
 func TestForeignFolder(t *testing.T) {
 	opts := testOptions(t.TempDir())
-	mine := sample(t, opts.NodeID, 1, 0, 1)
+	mine := sample(t, opts.nodeID(), 1, 0, 1)
 	s, stop := start(t, opts)
 	s.Save(State{Snapshot: mine})
 	waitFor(t, "the first write", func() bool { return wrote(t, opts) != (fileVersion{}) })
@@ -391,7 +391,7 @@ func TestForeignFolder(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	other.Save(State{Snapshot: sample(t, opts.NodeID, 0, 0, 7)})
+	other.Save(State{Snapshot: sample(t, opts.nodeID(), 0, 0, 7)})
 	if err := other.Run(ctx); err != nil {
 		t.Error(err)
 	}
@@ -419,7 +419,7 @@ func TestForeignFolder(t *testing.T) {
 // The directory of a running agent is removed: the agent creates and locks it again.
 func TestFolderIsRemoved(t *testing.T) {
 	opts := testOptions(filepath.Join(t.TempDir(), "dupip"))
-	all := sample(t, opts.NodeID, 0, 0, 3)
+	all := sample(t, opts.nodeID(), 0, 0, 3)
 	s, _ := start(t, opts)
 	s.Save(State{Snapshot: detector.Snapshot{History: all.History[:1]}})
 	waitFor(t, "the first write", func() bool { return wrote(t, opts) != (fileVersion{}) })

@@ -24,6 +24,7 @@ import (
 
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 	"github.com/dupip/dupip/internal/ownfile"
 )
@@ -46,9 +47,9 @@ var temporary = regexp.MustCompile(`^\.state\.json[0-9]+$`)
 type Options struct {
 	// Dir is created (0700) if it is missing.
 	Dir string
-	// Node is the node's name, BootID its boot, NodeID both as in [detector.HolderID].
-	Node, BootID, NodeID string
-	Log                  *slog.Logger // may be nil
+	// Node is the node's name, BootID its boot.
+	Node, BootID string
+	Log          *slog.Logger // may be nil
 }
 
 // Store writes the state of one agent. Its methods may be called concurrently.
@@ -96,10 +97,9 @@ func CheckOwner(info *unix.Stat_t) error {
 // Open locks the directory and reads the state of the previous agent. It always succeeds; it logs a failure
 // in one line, and Status shows it.
 //
-// On the same boot it restores the conflicts, with the present NodeID in this node's holders: the node
-// may have been renamed, or an older agent had its epoch in the id. After a reboot confirmed conflicts
-// become history, resolved now, and suspicions are dropped: no pod survives, and the kernel reuses
-// netns cookies. Holders of other nodes do not change. Interfaces of an earlier boot are forgotten.
+// On the same boot it restores the conflicts, with the present name in this node's holders: the node may have
+// been renamed. After a reboot confirmed conflicts become history, resolved now, and suspicions are dropped: no
+// pod survives, and the kernel reuses netns cookies. Holders of other nodes do not change. Interfaces of an earlier boot are forgotten.
 func Open(opts Options) (*Store, State) {
 	s := &Store{
 		opts: opts, path: filepath.Join(opts.Dir, fileName), pending: make(chan State, 1),
@@ -145,14 +145,13 @@ func (s *Store) load(now time.Time) State {
 		s.keepCorrupt("conflicts and history of the previous agent are lost", err, now, os.Rename)
 		return State{}
 	}
-	if read.dropped > 0 {
+	if n := len(read.invalid); n > 0 {
 		// The document stays until the next write.
-		lost := fmt.Sprintf("%d of %d conflicts of the previous agent are lost",
-			read.dropped, read.dropped+len(read.Open)+len(read.History))
-		s.keepCorrupt(lost, read.dropCause, now, os.Link)
+		lost := fmt.Sprintf("%d of %d conflicts of the previous agent are lost", n, n+len(read.Open)+len(read.History))
+		s.keepCorrupt(lost, read.invalid[0], now, os.Link)
 	}
 	if read.BootID == s.opts.BootID {
-		renameNode(read.Snapshot, read.NodeID, s.opts.NodeID)
+		renameNode(read.Snapshot, cluster.NodeID(read.Node, read.BootID), cluster.NodeID(s.opts.Node, s.opts.BootID))
 	} else {
 		afterReboot(&read.Snapshot, now)
 		read.Interfaces = nil

@@ -27,8 +27,10 @@ import (
 const testBoot = "8d5f5c52-0000-4000-8000-1b2f6f3f0a11"
 
 func testOptions(dir string) Options {
-	return Options{Dir: dir, Node: "n1", BootID: testBoot, NodeID: cluster.NodeID("n1", testBoot)}
+	return Options{Dir: dir, Node: "n1", BootID: testBoot}
 }
+
+func (o Options) nodeID() string { return cluster.NodeID(o.Node, o.BootID) }
 
 // sameSnapshot compares what snapshots say; no list is an empty list.
 var sameSnapshot = cmp.Options{
@@ -160,7 +162,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "a", "b")
 			opts := testOptions(dir)
-			want := sample(t, opts.NodeID, n[0], n[1], n[2])
+			want := sample(t, opts.nodeID(), n[0], n[1], n[2])
 			put(t, opts, want)
 			if diff := cmp.Diff(want, get(t, opts), sameSnapshot); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -177,37 +179,32 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// A detector continues with the state of its predecessor, also of an agent that had its epoch in the
-// node id.
+// A detector continues with the state of its predecessor.
 func TestFromDetectorToDetector(t *testing.T) {
-	for _, epoch := range []string{"", "/1772366400"} {
-		present := testOptions(t.TempDir())
-		old := present
-		old.NodeID += epoch
-		put(t, old, sample(t, old.NodeID, 3, 2, 4))
-		read := get(t, present)
-		d := detector.New(detector.Options{Node: present.NodeID})
-		fx, dropped := d.Restore(read, testStart.Add(time.Minute))
-		if dropped != 0 || len(fx.Events) != 0 {
-			t.Errorf("%q: %d dropped, events %v", epoch, dropped, fx.Events)
-		}
-		if diff := cmp.Diff(sample(t, present.NodeID, 3, 2, 4), d.Snapshot(), sameSnapshot); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", epoch, diff)
-		}
+	opts := testOptions(t.TempDir())
+	want := sample(t, opts.nodeID(), 3, 2, 4)
+	put(t, opts, want)
+	d := detector.New(detector.Options{Node: opts.nodeID()})
+	fx, dropped := d.Restore(get(t, opts), testStart.Add(time.Minute))
+	if dropped != 0 || len(fx.Events) != 0 {
+		t.Errorf("%d dropped, events %v", dropped, fx.Events)
+	}
+	if diff := cmp.Diff(want, d.Snapshot(), sameSnapshot); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
 func TestSameBootRenamesOurHoldersOnly(t *testing.T) {
 	old := testOptions(t.TempDir())
 	present := old
-	present.Node, present.NodeID = "renamed", cluster.NodeID("renamed", testBoot)
-	left := sample(t, old.NodeID, 1, 0, 1)
+	present.Node = "renamed"
+	left := sample(t, old.nodeID(), 1, 0, 1)
 	left.Open[0].Holders[1].Holder.ID.Node = "n1/other" // a namesake
 	left.History[0].Holders[1].Holder.ID.Node = "n1/other"
 	put(t, old, left)
 	read := get(t, present)
 	for _, c := range slices.Concat(read.Open, read.History) {
-		if a, b := c.Holders[0].Holder.ID.Node, c.Holders[1].Holder.ID.Node; a != present.NodeID || b != "n1/other" {
+		if a, b := c.Holders[0].Holder.ID.Node, c.Holders[1].Holder.ID.Node; a != present.nodeID() || b != "n1/other" {
 			t.Errorf("%s: the holders are of %q and %q", c.State, a, b)
 		}
 	}
@@ -216,15 +213,15 @@ func TestSameBootRenamesOurHoldersOnly(t *testing.T) {
 func TestAnotherBoot(t *testing.T) {
 	old := testOptions(t.TempDir())
 	present := old
-	present.BootID, present.NodeID = "another", "n1/another"
-	put(t, old, sample(t, old.NodeID, 2, 3, 1))
+	present.BootID = "another"
+	put(t, old, sample(t, old.nodeID(), 2, 3, 1))
 	before := time.Now()
 	read := get(t, present)
 	if len(read.Open) != 0 || len(read.History) != 3 {
 		t.Fatalf("%d open, %d in the history", len(read.Open), len(read.History))
 	}
 	for _, c := range read.History[1:] {
-		if c.State != detector.Resolved || c.ResolvedAt.Before(before) || c.ConfirmedAt.IsZero() || c.Holders[0].Holder.ID.Node != old.NodeID {
+		if c.State != detector.Resolved || c.ResolvedAt.Before(before) || c.ConfirmedAt.IsZero() || c.Holders[0].Holder.ID.Node != old.nodeID() {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -239,9 +236,9 @@ func TestAnotherBoot(t *testing.T) {
 // A disk image that was copied to another machine has the state of another node.
 func TestAnotherNode(t *testing.T) {
 	old := testOptions(t.TempDir())
-	put(t, old, sample(t, old.NodeID, 2, 0, 1))
+	put(t, old, sample(t, old.nodeID(), 2, 0, 1))
 	var log logged
-	present := Options{Dir: old.Dir, Node: "n2", BootID: "another", NodeID: "n2/another", Log: log.log()}
+	present := Options{Dir: old.Dir, Node: "n2", BootID: "another", Log: log.log()}
 	if read := get(t, present); len(read.Open)+len(read.History) != 0 {
 		t.Errorf("read %+v", read)
 	}
@@ -262,7 +259,7 @@ func corruptFiles(t *testing.T, dir string) []string {
 // Whatever the file is, the agent starts, logs one line, and keeps the file under another name.
 func TestInvalidFileIsRenamed(t *testing.T) {
 	opts := testOptions("")
-	good := encode(State{Snapshot: sample(t, opts.NodeID, 2, 0, 2), Interfaces: testOrigins}, opts)
+	good := encode(State{Snapshot: sample(t, opts.nodeID(), 2, 0, 2), Interfaces: testOrigins}, opts)
 	text := func(s string) func(string) error {
 		return func(path string) error { return os.WriteFile(path, []byte(s), 0o600) }
 	}
@@ -351,7 +348,7 @@ func TestInvalidFileIsRenamed(t *testing.T) {
 					t.Errorf("unfit for a terminal: %q", line)
 				}
 			}
-			put(t, opts, sample(t, opts.NodeID, 1, 0, 0))
+			put(t, opts, sample(t, opts.nodeID(), 1, 0, 0))
 			if read := get(t, opts); len(read.Open) != 1 {
 				t.Errorf("after the next write: %+v", read)
 			}
