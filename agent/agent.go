@@ -43,7 +43,7 @@ import (
 // Agent is one node's agent. Create it with [New]; Run it once.
 type Agent struct {
 	opts     Options
-	node     Node
+	node     cluster.Member
 	listener net.Listener
 	config   *config.Watcher
 	metrics  *metrics.Metrics
@@ -74,7 +74,7 @@ func New(opts Options) (_ *Agent, err error) {
 			a.close()
 		}
 	}()
-	if a.node, err = ThisNode(opts.NodeName); err != nil {
+	if a.node, err = ThisNode(opts.NodeName, opts.Version); err != nil {
 		return nil, err
 	}
 	var initial *config.Config
@@ -133,7 +133,7 @@ func (a *Agent) openKernel() error {
 	if removed > 0 {
 		a.opts.Log.Info("removed BPF programs of an earlier agent", "count", removed)
 	}
-	mac := probe.MAC(a.node.Name, a.node.BootID)
+	mac := probe.MAC(a.node.Name, a.node.Boot)
 	if a.observer, err = bpf.Load(bpf.Options{Mode: a.opts.Attach, SolicitMAC: [6]byte(mac)}); err != nil {
 		return err
 	}
@@ -157,10 +157,10 @@ func (a *Agent) assemble(c *config.Config) error {
 	}
 	var predecessor state.State
 	a.store, predecessor = state.Open(state.Options{
-		Log: a.opts.Log, Dir: a.opts.StateDir, Node: a.node.Name, BootID: a.node.BootID,
+		Log: a.opts.Log, Dir: a.opts.StateDir, Node: a.node.Name, BootID: a.node.Boot,
 	})
 	l := &loop{
-		log: a.opts.Log, detector: detector.New(detector.Options{Node: a.node.ID(), MinOverlap: a.opts.MinOverlap}),
+		log: a.opts.Log, detector: detector.New(detector.Options{Node: a.node.NodeID(), MinOverlap: a.opts.MinOverlap}),
 		events: a.watcher.Events(), pods: a.pods, store: a.store, cluster: a.cluster,
 		operations: make(chan func()), stopped: make(chan struct{}),
 		ready: a.opts.Ready, forgetting: forgetting{log: a.opts.Log, forget: a.observer.Forget}, scanning: make(scanning), host: hostProbes{list: links.ListHostAddresses},
@@ -175,18 +175,18 @@ func (a *Agent) assemble(c *config.Config) error {
 		}
 	}
 	l.table = observe.New(observe.Options{
-		Log: a.opts.Log, Host: detector.HolderID{Node: a.node.ID(), Netns: hostCookie},
-		GossipAddress: a.gossipAddress(), MAC: [6]byte(probe.MAC(a.node.Name, a.node.BootID)), Probed: l.prober.SentTo,
+		Log: a.opts.Log, Host: detector.HolderID{Node: a.node.NodeID(), Netns: hostCookie},
+		GossipAddress: a.gossipAddress(), MAC: [6]byte(probe.MAC(a.node.Name, a.node.Boot)), Probed: l.prober.SentTo,
 		Pod: a.podName, ByHostEnd: a.pods.ByHostEnd, Leads: leads, Rescan: a.watcher.Refresh, Counters: a.observer.Counters, Bindings: l.detector.Bindings,
 		Forget: func(r bpf.Record) { l.forgetting.add(r.Address) },
 	})
 	if a.opts.Capture != Off {
 		l.captures = capture.New(capture.Options{
-			Log: a.opts.Log, Node: a.node.ID(), Capture: a.observer.Capture, Release: a.observer.Release, CountLost: a.observer.LostFrames,
+			Log: a.opts.Log, Node: a.node.NodeID(), Capture: a.observer.Capture, Release: a.observer.Release, CountLost: a.observer.LostFrames,
 			Time: observe.TimeOf, VLANs: l.vlansOf,
 		})
 	}
-	l.exchange = exchange.New(exchange.Options{Node: a.node.ID(), Detector: l.detector, Cluster: a.cluster})
+	l.exchange = exchange.New(exchange.Options{Node: a.node.NodeID(), Detector: l.detector, Cluster: a.cluster})
 	a.audit = a.newAudit(l)
 	l.report = report.New(a.reportOptions(l))
 	a.metrics = metrics.New(l.report.Sources())
@@ -248,11 +248,7 @@ func (a *Agent) newAudit(l *loop) *audit.Audit {
 
 func (a *Agent) reportOptions(l *loop) report.Options {
 	opts := report.Options{
-		Log: a.opts.Log,
-		Self: cluster.Member{
-			Name: a.node.Name, Boot: a.node.BootID, Epoch: a.node.Epoch, Version: a.opts.Version,
-			Self: true, State: cluster.Alive, Since: time.Now(),
-		},
+		Log: a.opts.Log, Self: a.node,
 		Attach: string(a.observer.Mode()), MinOverlap: a.opts.MinOverlap.String(),
 		ConfigPath: a.opts.Config, StateDir: a.opts.StateDir,
 		Do:       l.do,

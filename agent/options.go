@@ -48,7 +48,7 @@ type Options struct {
 	MetricsListen string
 	// Cluster joins the node to a cluster; nil for an agent alone. New calls it when the agent is the
 	// only one on its node.
-	Cluster func(Node) (Cluster, error)
+	Cluster func(node cluster.Member) (Cluster, error)
 	// Ready is called once, when the agent observes the interfaces that were there when it started. It must not block.
 	Ready func()
 	// Version is shown in the status.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dupip/dupip/agent"
 	"github.com/dupip/dupip/cmd/internal/query"
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip"
 	"github.com/dupip/dupip/gossip/members"
 )
@@ -65,7 +66,7 @@ func newAgent() *cobra.Command {
 }
 
 // join returns a function that joins the cluster; nil if the agent is to be alone.
-func (f *agentFlags) join() (func(agent.Node) (agent.Cluster, error), error) {
+func (f *agentFlags) join() (func(cluster.Member) (agent.Cluster, error), error) {
 	m := f.members
 	if m.Bind == "" && len(m.Join) == 0 {
 		if m.KeyFile != "" || m.Label != "" || m.Advertise != "" {
@@ -76,9 +77,9 @@ func (f *agentFlags) join() (func(agent.Node) (agent.Cluster, error), error) {
 	if err := members.CheckKey(m); err != nil {
 		return nil, err
 	}
-	return func(node agent.Node) (agent.Cluster, error) {
-		m.Log, m.Version = f.Log, buildVersion()
-		m.Node, m.Boot, m.Epoch = node.Name, node.BootID, node.Epoch
+	return func(node cluster.Member) (agent.Cluster, error) {
+		m.Log, m.Version = f.Log, node.Version
+		m.Node, m.Boot, m.Epoch = node.Name, node.Boot, node.Epoch
 		m.MembersFile = filepath.Join(f.StateDir, "members.json")
 		return gossip.New(gossip.Options{Replicas: f.replicas, Members: m})
 	}, nil
