@@ -32,29 +32,26 @@ func (r *Report) Reply(q cluster.Query) {
 		}
 	}
 	confirmed = slices.DeleteFunc(confirmed, func(c *document.Conflict) bool { return c.State != detector.Confirmed })
-	send := func() { r.send(q, answer) }
-	if len(confirmed) == 0 {
-		go send()
-		return
-	}
-	members := r.Cluster.Members()
-	answer.Absences = absences(members, confirmed)
-	select {
-	case r.routing <- struct{}{}:
-	default:
-		go send()
-		return
-	}
-	routes := r.newRoutes()
-	go func() {
-		routes.addMembers(members)
-		for _, c := range confirmed {
-			if route, ok := routes.of(*c); ok {
-				c.Routes = []document.Route{route}
-			}
+	var routes *routes
+	var members []cluster.Member
+	if len(confirmed) > 0 {
+		members = r.Cluster.Members()
+		answer.Absences = absences(members, confirmed)
+		if r.routing.TryAcquire(1) {
+			routes = r.newRoutes()
 		}
-		<-r.routing
-		send()
+	}
+	go func() {
+		if routes != nil {
+			routes.addMembers(members)
+			for _, c := range confirmed {
+				if route, ok := routes.of(*c); ok {
+					c.Routes = []document.Route{route}
+				}
+			}
+			r.routing.Release(1)
+		}
+		r.send(q, answer)
 	}()
 }
 
@@ -87,13 +84,11 @@ func absences(members []cluster.Member, conflicts []*document.Conflict) (list []
 
 // replyStatus answers with the status, which waits for the goroutine that this one is.
 func (r *Report) replyStatus(q cluster.Query) {
-	select {
-	case r.stating <- struct{}{}:
-	default:
+	if !r.stating.TryAcquire(1) {
 		return // the other node says that this one does not answer
 	}
 	go func() {
-		defer func() { <-r.stating }()
+		defer r.stating.Release(1)
 		status, err := r.Status(context.Background(), document.Query{})
 		if err == nil { // else the agent is stopping
 			r.send(q, document.Answer{Status: &status})

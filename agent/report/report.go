@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/capture"
@@ -75,8 +77,8 @@ type Report struct {
 	watches map[chan document.ConflictEvent]bool
 	events  *eventLog
 	causes  causes
-	// One slot for each query of another node that looks up routes, or that is for the status.
-	routing, stating chan struct{}
+	// Of the queries of other nodes: those that look up routes, and those for the status.
+	routing, stating *semaphore.Weighted
 	lookup           func(netip.Addr) (route.Route, error) // [route.To]; tests replace it
 }
 
@@ -96,7 +98,7 @@ func New(opts Options) *Report {
 		watches: make(map[chan document.ConflictEvent]bool),
 		events:  newEventLog(opts.Log, after),
 		causes:  causes{awaited: make(map[string]detector.Conflict), said: make(map[string][]document.Book)},
-		routing: make(chan struct{}, maxRoutedQueries), stating: make(chan struct{}, maxRoutedQueries),
+		routing: semaphore.NewWeighted(maxRoutedQueries), stating: semaphore.NewWeighted(maxRoutedQueries),
 		lookup: route.To,
 	}
 }

@@ -361,7 +361,7 @@ func TestReplyHasRoutes(t *testing.T) {
 	}
 	// Beyond the limit, replies have no routes.
 	for range maxRoutedQueries {
-		r.routing <- struct{}{}
+		r.routing.TryAcquire(1)
 	}
 	if a := reply(cluster.QueryConflicts); len(routes(a)) != 0 || len(a.Conflicts) != 1 {
 		t.Errorf("%+v, want the conflict without routes", a)
