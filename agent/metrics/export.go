@@ -22,7 +22,7 @@ var (
 	}
 )
 
-func (m *Metrics) exportLoop(s LoopStats, out *series) {
+func exportLoop(s LoopStats, out *series) {
 	for scope := detector.SameNode; scope <= detector.PodHost; scope++ {
 		for _, state := range []detector.State{detector.Suspected, detector.Confirmed} {
 			n := s.Counts.Open[detector.StateScope{State: state, Scope: scope}]
@@ -43,7 +43,7 @@ func (m *Metrics) exportLoop(s LoopStats, out *series) {
 
 	addByLabel(out, interfaces, s.States, interfaceStates...)
 	out.add(dadFailed, float64(s.DADFailed))
-	m.refused.export(s.Observed, s.Refused, out)
+	exportRefused(s.Observed, s.Refused, out)
 
 	addByLabel(out, dropped, s.Dropped)
 	addByLabel(out, suppressed, s.Counts.Suppressed)

@@ -34,7 +34,6 @@ type Metrics struct {
 	reading   sync.Mutex // held while Loop runs, however long that takes
 
 	// The rest belongs to gather.
-	refused  refusedCounters
 	failures uint64
 	gathered series
 }
@@ -70,7 +69,7 @@ func (m *Metrics) ObserveDetection(d time.Duration) {
 func (m *Metrics) gather() ([]*dto.MetricFamily, error) {
 	m.gathered = nil
 	if stats, err := m.readLoop(); err == nil {
-		m.exportLoop(stats, &m.gathered)
+		exportLoop(stats, &m.gathered)
 	} else {
 		m.failures++
 		m.log.Debug("reading metrics of the loop failed", "error", err)

@@ -64,7 +64,7 @@ var (
 	refusedPackets = counter("dupip_refused_packets_total",
 		"Packets that made no record, because they exceeded an interface's limits or the ring was full.", "kind")
 	interfaceRefusedPackets = counter("dupip_interface_refused_packets_total",
-		"Packets that made no record, for the 20 interfaces with most; the series with empty labels is for all others.",
+		"Packets that made no record, for the 20 interfaces with most.",
 		"interface", "netns", "source_pod", "kind")
 )
 

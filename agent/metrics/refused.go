@@ -18,63 +18,29 @@ func (c Refused) sum() (n uint64) {
 	return n
 }
 
-// add adds what has come since an earlier count.
-func (c *Refused) add(now, earlier Refused) {
-	for i := range c {
-		c[i] += now[i] - earlier[i]
-	}
-}
-
-// refusedCounters exports the refused packets of interfaces. Interfaces come and go, and only those with
-// most refused packets have series of their own. The exported counters never decrease.
-type refusedCounters struct {
-	last map[uint32]Refused // of the present interfaces, by generation
-	// others counts packets of interfaces while they had no series of their own. It keeps them when the
-	// interface gets its own series later.
-	others Refused
-}
-
-// refusedLabels are the labels of an interface's series. The zero value is for all other interfaces.
-type refusedLabels struct{ iface, netns, sourcePod string }
-
-// update adds the increases since the last call to the sums, and returns the counters of the interfaces
-// that get series of their own.
-func (r *refusedCounters) update(observed []InterfaceRefusals) (own map[refusedLabels]*Refused) {
-	sorted := slices.SortedFunc(slices.Values(observed), func(a, b InterfaceRefusals) int {
+// exportRefused exports the refused packets of the interfaces with most, and the total.
+func exportRefused(observed []InterfaceRefusals, total Refused, out *series) {
+	type labels struct{ iface, netns, sourcePod string }
+	most := slices.SortedFunc(slices.Values(observed), func(a, b InterfaceRefusals) int {
 		return cmp.Or(cmp.Compare(b.Refused.sum(), a.Refused.sum()), cmp.Compare(a.Generation, b.Generation))
 	})
-	own = make(map[refusedLabels]*Refused)
-	present := make(map[uint32]Refused)
-	for i, entry := range sorted {
+	sums := make(map[labels]Refused)
+	for _, entry := range most[:min(len(most), maxInterfaceSeries)] {
 		if entry.Refused.sum() == 0 {
 			break // so are all that follow
 		}
-		present[entry.Generation] = entry.Refused
-		if i >= maxInterfaceSeries {
-			// Only the increase: earlier packets may have been exported in the interface's own series.
-			r.others.add(entry.Refused, r.last[entry.Generation])
-			continue
-		}
 		// Two interfaces have equal labels if escape shortened different names to one.
-		labels := refusedLabels{escape(entry.Name), escape(entry.Netns), escape(entry.Pod.String())}
-		own[labels] = cmp.Or(own[labels], new(Refused))
-		own[labels].add(entry.Refused, Refused{})
-	}
-	r.last = present
-	return own
-}
-
-// export exports the refused packets of interfaces, and their total.
-func (r *refusedCounters) export(observed []InterfaceRefusals, total Refused, out *series) {
-	exported := r.update(observed)
-	if r.others.sum() > 0 {
-		exported[refusedLabels{}] = cmp.Or(exported[refusedLabels{}], new(Refused))
-		exported[refusedLabels{}].add(r.others, Refused{})
+		key := labels{escape(entry.Name), escape(entry.Netns), escape(entry.Pod.String())}
+		sum := sums[key]
+		for i, n := range entry.Refused {
+			sum[i] += n
+		}
+		sums[key] = sum
 	}
 	for i, kind := range refusedKinds {
 		out.add(refusedPackets, float64(total[i]), kind)
-		for labels, refused := range exported {
-			out.add(interfaceRefusedPackets, float64(refused[i]), labels.iface, labels.netns, labels.sourcePod, kind)
+		for key, sum := range sums {
+			out.add(interfaceRefusedPackets, float64(sum[i]), key.iface, key.netns, key.sourcePod, kind)
 		}
 	}
 }
