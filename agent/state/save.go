@@ -91,19 +91,15 @@ func (s *Store) put(newest State, now time.Time) (pause time.Duration) {
 		s.log.Info("the state is written again", "file", s.path)
 	}
 	w.sum, w.pause = sum, 0
-	s.mu.Lock()
-	s.status = status{written: now, bytes: len(body)}
-	s.mu.Unlock()
+	s.status.Store(&status{written: now, bytes: len(body)})
 	return writePause
 }
 
-// failed records a failure, and logs the first.
+// failed records a failure, and logs the first. It belongs to Run, like put.
 func (s *Store) failed(err error) {
-	s.mu.Lock()
-	first := s.status.err == nil
-	s.status.err = err
-	s.mu.Unlock()
-	if first {
+	last := s.status.Load()
+	s.status.Store(&status{last.written, err, last.bytes})
+	if last.err == nil {
 		s.log.Warn("writing the state failed: a restart would lose conflicts and history; "+
 			"free disk space or set --state-dir to a writable directory", "file", s.path, "error", err)
 	}
@@ -114,18 +110,16 @@ func (s *Store) write(data []byte) error {
 	if err := s.writer.lock(s.opts.Dir); err != nil {
 		return err
 	}
+	// Not renameio.WriteFile, which keeps the permissions of the present file.
 	file, err := renameio.NewPendingFile(s.path, renameio.WithTempDir(s.opts.Dir), renameio.WithStaticPermissions(0o600))
 	if err != nil {
-		return fmt.Errorf("creating the file: %w", err)
+		return err
 	}
 	defer func() { _ = file.Cleanup() }() // has no effect after a success
 	if _, err := file.Write(data); err != nil {
-		return fmt.Errorf("writing the file: %w", err)
+		return err
 	}
-	if err := file.CloseAtomicallyReplace(); err != nil {
-		return fmt.Errorf("replacing the file: %w", err)
-	}
-	return nil
+	return file.CloseAtomicallyReplace()
 }
 
 // lock makes the directory if it is missing, and locks it. A lock on the directory itself works on read-only

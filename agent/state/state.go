@@ -17,7 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -59,11 +59,8 @@ type Store struct {
 	log     *slog.Logger
 	pending chan State // the newest, not written yet
 	off     bool       // another process uses the directory; nothing is ever written
-
-	mu     sync.Mutex
-	status status
-
-	writer writer // of Run only
+	status  atomic.Pointer[status]
+	writer  writer // of Run only
 }
 
 // State is what is kept.
@@ -105,9 +102,10 @@ func Open(opts Options) (*Store, State) {
 		opts: opts, path: filepath.Join(opts.Dir, fileName), pending: make(chan State, 1),
 		log: cmp.Or(opts.Log, slog.New(slog.DiscardHandler)),
 	}
+	s.status.Store(&status{})
 	if err := s.writer.lock(opts.Dir); err != nil {
 		if s.off = errors.Is(err, errLocked); s.off {
-			s.status.err = err
+			s.status.Store(&status{err: err})
 			s.log.Warn("the state is not kept: a restart will lose conflicts and history", "directory", opts.Dir, "error", err)
 			return s, State{}
 		}
@@ -123,9 +121,8 @@ func Open(opts Options) (*Store, State) {
 // Status returns when this agent last wrote the state (zero for never), its size in bytes, and the error
 // of a later write that failed.
 func (s *Store) Status() (written time.Time, bytes int, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.status.written, s.status.bytes, s.status.err
+	last := s.status.Load()
+	return last.written, last.bytes, last.err
 }
 
 // load reads the document, and keeps an invalid one under another name.
