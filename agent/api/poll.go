@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -98,7 +98,7 @@ func compare(known []document.Conflict, now document.Conflicts, q document.Query
 		switch {
 		case before.State != c.State, !q.SelectsConflict(before) && q.SelectsConflict(c):
 			add(c.State.String(), before, c)
-		case !slices.Equal(holders(before), holders(c)):
+		case !maps.Equal(holders(before), holders(c)):
 			add("changed", before, c)
 		}
 	}
@@ -131,18 +131,15 @@ func answered(c document.Conflict, missing []string, only string) bool {
 // isSame reports whether two documents of one address are of one conflict. Its ID may be another one if an earlier record of it
 // turns up.
 func isSame(a, b document.Conflict) bool {
-	return a.ID == b.ID || slices.ContainsFunc(holders(a), func(holder string) bool { return slices.Contains(holders(b), holder) })
+	known := holders(a)
+	return a.ID == b.ID || slices.ContainsFunc(b.Holders, func(h document.Binding) bool { return known[h.ID()] })
 }
 
 // holders identifies the holders of a conflict.
-func holders(c document.Conflict) (ids []string) {
+func holders(c document.Conflict) map[detector.HolderID]bool {
+	ids := make(map[detector.HolderID]bool, len(c.Holders))
 	for _, b := range c.Holders {
-		id := fmt.Sprint(b.Node, "/", b.BootID, "/", b.NetnsCookie)
-		if b.NetnsCookie == 0 {
-			id += fmt.Sprint("/", b.Ifindex, "/", b.Generation)
-		}
-		ids = append(ids, id)
+		ids[b.ID()] = true
 	}
-	slices.Sort(ids)
 	return ids
 }
