@@ -18,6 +18,7 @@ import (
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // loop owns the parts that share the agent's state and passes events between them. All its methods
@@ -106,9 +107,7 @@ func (l *loop) turn() {
 func (l *loop) next() time.Time {
 	next := l.table.Next()
 	for _, at := range []time.Time{l.exchange.NextTick(), l.prober.Next(), l.host.due(), l.saveAt} {
-		if !at.IsZero() && at.Before(next) {
-			next = at
-		}
+		next = schedule.Earlier(next, at)
 	}
 	return next
 }

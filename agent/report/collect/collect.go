@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dupip/dupip/agent/config"
@@ -107,26 +108,24 @@ func (c *Collection) Ask(ctx context.Context, network Cluster, members []cluster
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
 	// After an error there are no answers, and all live members are missing.
-	var mu sync.Mutex // of c and left
-	left, decoding := room, make(chan struct{}, maxDecoding)
+	var mu sync.Mutex // of c
+	var used atomic.Int64
+	decoding := make(chan struct{}, maxDecoding)
 	silent, _ := network.Query(ctx, Query(q, kind), func(m cluster.Member, packed []byte) error {
 		came := time.Now()
 		decoding <- struct{}{}
 		defer func() { <-decoding }()
-		mu.Lock()
-		full := left < 0
-		mu.Unlock()
 		decode := document.DecodeAnswer
-		if full {
+		if used.Load() > room {
 			decode = document.CountAnswer
 		}
 		a, size, err := decode(packed, m.Name, m.Boot, came)
 		if err != nil {
 			return err
 		}
+		used.Add(int64(size))
 		mu.Lock()
 		defer mu.Unlock()
-		left -= size
 		c.answers = append(c.answers, a)
 		c.away[m.NodeID()] = a.Absences
 		return nil
@@ -136,17 +135,15 @@ func (c *Collection) Ask(ctx context.Context, network Cluster, members []cluster
 	for _, a := range c.answers {
 		answered[a.NodeID()] = true
 	}
+	// If a node that was asked for by name has no live agent, its dead ones are missing.
+	dead := q.Node != "" && len(c.answers) == c.coverage.Asked && !slices.ContainsFunc(others, cluster.Member.Live)
 	var missing []string
-	addMissing := func(members []cluster.Member, dead bool) {
-		for _, m := range members {
-			id := m.NodeID()
-			if (dead || m.Live()) && !answered[id] && !slices.Contains(missing, id) {
-				missing = append(missing, id)
-			}
+	for n, m := range slices.Concat(silent, others) {
+		id := m.NodeID()
+		if (n < len(silent) || dead && len(silent) == 0 || m.Live()) && !answered[id] && !slices.Contains(missing, id) {
+			missing = append(missing, id)
 		}
 	}
-	addMissing(silent, true)
-	addMissing(others, q.Node != "" && len(c.answers)+len(missing) == c.coverage.Asked && !slices.ContainsFunc(others, cluster.Member.Live))
 	c.coverage.Asked = len(c.answers) + len(missing)
 	c.coverage.Missing = merge.NameList(missing)
 	slices.Sort(c.coverage.Missing)
