@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"syscall"
 	"testing"
 
@@ -43,25 +42,18 @@ type Pod struct {
 func NewPod(t testing.TB) *Pod {
 	t.Helper()
 	testneeds.Root(t)
-	cmd := exec.Command("sleep", "3600")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	started := make(chan error, 1)
-	done := make(chan struct{})
-	go func() {
-		// The process gets Pdeathsig when the starting thread ends. Wait keeps this thread.
-		runtime.LockOSThread()
-		started <- cmd.Start()
-		if cmd.Process != nil {
-			_ = cmd.Wait()
-		}
-		close(done)
-	}()
-	if err := <-started; err != nil {
+	cmd := exec.Command("cat")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	_, err := cmd.StdinPipe() // cat ends when its other end is closed, at the latest with this process
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
 		t.Fatalf("making a pod netns: %v", err)
 	}
 	p := &Pod{cmd.Process.Pid, func() {
 		_ = cmd.Process.Kill()
-		<-done
+		_ = cmd.Wait() // only the first call of Delete has to wait
 	}}
 	t.Cleanup(p.Delete)
 	return p
