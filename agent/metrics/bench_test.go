@@ -35,7 +35,7 @@ func BenchmarkPage(b *testing.B) {
 	var size int
 	b.ReportAllocs()
 	for b.Loop() {
-		size = request(b.Context(), m.Handler(nil, nil), "/metrics", "application/openmetrics-text; version=1.0.0").Body.Len()
+		size = request(b.Context(), m.Handler(fine, fine), "/metrics", "application/openmetrics-text; version=1.0.0").Body.Len()
 	}
 	b.ReportMetric(float64(size), "B/page")
 }
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	fmt.Println(listener.Addr())
-	panic(Serve(context.Background(), listener, New(busyNode()).Handler(nil, nil), slog.New(slog.DiscardHandler)))
+	panic(Serve(context.Background(), listener, New(busyNode()).Handler(fine, fine), slog.New(slog.DiscardHandler)))
 }
 
 // BenchmarkScrapers measures the CPU that 100 clients cost, which scrape once a second or

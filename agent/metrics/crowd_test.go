@@ -46,7 +46,7 @@ func TestManyConnections(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			listener := &counting{Listener: listen(t)}
-			address := serveOn(t, listener, New(rich()).Handler(nil, nil))
+			address := serveOn(t, listener, New(rich()).Handler(fine, fine))
 			var conns []net.Conn
 			for i := range 1000 {
 				conn := dial(t, address)

@@ -22,7 +22,7 @@ const index = `<!doctype html>
 `
 
 // Handler serves /metrics, as text or OpenMetrics, and /healthz and /readyz: 200 if healthy and ready
-// return nil or are nil, else 503 with the error in one line. It calls each at most every 100 ms, never
+// return nil, else 503 with the error in one line. It calls each at most every 100 ms, never
 // while an earlier call still runs, with a timeout of 5 s.
 func (m *Metrics) Handler(healthy, ready func(context.Context) error) http.Handler {
 	mux := http.NewServeMux()
@@ -37,9 +37,6 @@ func (m *Metrics) Handler(healthy, ready func(context.Context) error) http.Handl
 }
 
 func check(f func(context.Context) error) http.Handler {
-	if f == nil {
-		f = func(context.Context) error { return nil }
-	}
 	result := shared(checkInterval, func() (struct{}, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), sourceTimeout)
 		defer cancel()

@@ -44,7 +44,7 @@ func TestALoopThatHangs(t *testing.T) {
 		sources := rich()
 		sources.Loop = h.loop
 		m := New(sources)
-		handler := m.Handler(nil, nil)
+		handler := m.Handler(fine, fine)
 
 		start := time.Now()
 		page := request(t.Context(), handler, "/metrics")
@@ -123,7 +123,7 @@ func TestGatheredOnceASecond(t *testing.T) {
 		handler := New(Sources{Loop: func(context.Context) (LoopStats, error) {
 			time.Sleep(10 * time.Millisecond)
 			return LoopStats{Pending: int(calls.Add(1))}, nil
-		}}).Handler(nil, nil)
+		}}).Handler(fine, fine)
 		scrape := func(want string, accept ...string) {
 			t.Helper()
 			if page := request(t.Context(), handler, "/metrics", accept...); !strings.Contains(page.Body.String(), "dupip_records_pending "+want) {
@@ -154,7 +154,7 @@ func TestGatheredOnceASecond(t *testing.T) {
 // The server delays clients that scrape without a pause. Each gets a page.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		handler := New(rich()).Handler(nil, nil)
+		handler := New(rich()).Handler(fine, fine)
 		start := time.Now()
 		var group sync.WaitGroup
 		for range maxConnections {
@@ -179,7 +179,7 @@ func TestAClientThatGoesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHung()
 		m := New(Sources{Loop: h.loop})
-		handler := m.Handler(nil, nil)
+		handler := m.Handler(fine, fine)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
@@ -211,7 +211,7 @@ func TestAProbeOfAnAgentThatHangs(t *testing.T) {
 			calls.Add(1)
 			<-release
 			return nil
-		}, nil)
+		}, fine)
 		var group sync.WaitGroup
 		for range 50 {
 			group.Go(func() {

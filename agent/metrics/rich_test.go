@@ -44,6 +44,9 @@ func conflict(i int, state detector.State, at time.Time, holders ...detector.Bin
 	}
 }
 
+// fine is a check of an agent that is healthy, and ready.
+func fine(context.Context) error { return nil }
+
 // nodes is a cluster.
 type nodes struct {
 	status  cluster.Status

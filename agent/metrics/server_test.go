@@ -19,7 +19,7 @@ import (
 )
 
 func TestPages(t *testing.T) {
-	address := start(t, New(rich()).Handler(nil, nil))
+	address := start(t, New(rich()).Handler(fine, fine))
 	code, body, header := get(t, address, "/metrics", nil)
 	if code != http.StatusOK || !strings.HasPrefix(header.Get("Content-Type"), "text/plain; version=0.0.4") ||
 		!strings.Contains(body, `dupip_conflicts{scope="same-node",state="confirmed"} 1`) {
@@ -50,7 +50,7 @@ func TestPages(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	var answer atomic.Value // of func() error
-	address := start(t, New(rich()).Handler(nil, func(context.Context) error { return answer.Load().(func() error)() }))
+	address := start(t, New(rich()).Handler(fine, func(context.Context) error { return answer.Load().(func() error)() }))
 	for _, test := range []struct {
 		ready error
 		code  int
@@ -77,7 +77,7 @@ func TestHealth(t *testing.T) {
 }
 
 func TestHugeHeaders(t *testing.T) {
-	address := start(t, New(rich()).Handler(nil, nil))
+	address := start(t, New(rich()).Handler(fine, fine))
 	conn := dial(t, address)
 	// The server stops reading in the middle.
 	_, _ = fmt.Fprintf(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nX: %s\r\n\r\n", strings.Repeat("x", 64<<10))
@@ -124,7 +124,7 @@ func TestServeEnds(t *testing.T) {
 	defer func() { shutdownGrace = serve.Grace }()
 	h := newHung()
 	defer close(h.release)
-	pages := New(Sources{Loop: h.loop}).Handler(nil, nil)
+	pages := New(Sources{Loop: h.loop}).Handler(fine, fine)
 	var ended atomic.Bool
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		pages.ServeHTTP(w, r)

@@ -44,7 +44,7 @@ func TestSlowReaders(t *testing.T) {
 	sources := rich()
 	sources.Loop = answering(LoopStats{Open: manyConflicts(maxConflicts)})
 	listener := &narrow{Listener: listen(t)}
-	address := serveOn(t, listener, New(sources).Handler(nil, nil))
+	address := serveOn(t, listener, New(sources).Handler(fine, fine))
 	for range readers {
 		conn := dial(t, address)
 		if err := conn.(*net.TCPConn).SetReadBuffer(4096); err != nil {
@@ -101,7 +101,7 @@ func TestTimeouts(t *testing.T) {
 		listener := newPipes()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- Serve(ctx, listener, New(rich()).Handler(nil, nil), slog.New(slog.DiscardHandler)) }()
+		go func() { done <- Serve(ctx, listener, New(rich()).Handler(fine, fine), slog.New(slog.DiscardHandler)) }()
 
 		// lasts sends a request, reads after a time, and returns how long the connection lasted.
 		lasts := func(request string, readAfter time.Duration) (time.Duration, int) {
