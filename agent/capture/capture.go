@@ -205,7 +205,7 @@ func (s *Set) Of(ip netip.Addr, describe func(detector.Holder) detector.Holder) 
 		if c.key.IP == ip {
 			list = append(list, document.Capture{
 				Conflict: c.conflict, Network: c.key.Network, IP: ip, Holder: document.NewHolder(describe(c.holder)),
-				Since: c.since.Round(0), Until: c.until.Round(0), Frames: slices.Clone(c.frames), Lost: c.lost + s.CountLost(c.addresses),
+				Since: c.since.Round(0), Until: c.until.Round(0), Frames: append([]document.Frame{}, c.frames...), Lost: c.lost + s.CountLost(c.addresses),
 			})
 		}
 	}

@@ -148,16 +148,17 @@ func encode(s State, opts Options) []byte {
 	}
 	slices.SortFunc(s.Interfaces, func(a, b observe.Origin) int { return cmp.Compare(a.Ifindex, b.Ifindex) })
 	body := head[:len(head)-1]
-	body = appendList(body, "open", s.Open, maxOpen, conflict, restoredAs(true))
-	body = appendList(body, "interfaces", s.Interfaces, observe.MaxOrigins, func(o observe.Origin) observe.Origin { return o }, restoredOrigin)
-	body = appendList(body, "history", s.History, maxHistory, conflict, restoredAs(false))
-	body = appendList(body, "former", s.Former, maxFormer, document.NewBinding, restoredFormer)
+	// What there is no room for is at the end, and of former holders, of which pods can make many.
+	body = appendList(body, "interfaces", s.Interfaces, 1, observe.MaxOrigins, func(o observe.Origin) observe.Origin { return o }, restoredOrigin)
+	body = appendList(body, "former", s.Former, 0.25, maxFormer, document.NewBinding, restoredFormer)
+	body = appendList(body, "open", s.Open, 1, maxOpen, conflict, restoredAs(true))
+	body = appendList(body, "history", s.History, 1, maxHistory, conflict, restoredAs(false))
 	return append(body, '}')
 }
 
-// appendList appends the last valid elements of a list, as many as there is room for.
-func appendList[D, E any](body []byte, name string, list []E, limit int, docOf func(E) D, restored func(*D) (E, error)) []byte {
-	room := maxBytes - len(body) - 256 // savedAt and the lists' names
+// appendList appends the last valid elements of a list, as many as there is room for in that share of what is left.
+func appendList[D, E any](body []byte, name string, list []E, share float64, limit int, docOf func(E) D, restored func(*D) (E, error)) []byte {
+	room := int(share * float64(maxBytes-len(body)-256)) // savedAt and the lists' names
 	var encoded [][]byte
 	for _, e := range slices.Backward(list) {
 		doc := docOf(e)

@@ -136,16 +136,24 @@ func TestEncodeIsBounded(t *testing.T) {
 		c.SuspectedAt = testStart.Add(time.Duration(i))
 		s.History = append(s.History, c)
 	}
-	data := encode(State{Snapshot: s}, opts)
+	for i := range maxFormer {
+		former := c.Holders[0]
+		former.LastSeen = testStart.Add(time.Duration(i))
+		s.Former = append(s.Former, former)
+	}
+	data := encode(State{Snapshot: s, Interfaces: testOrigins}, opts)
 	if len(data) > maxBytes || len(data) < maxBytes-100_000 {
 		t.Fatalf("%d bytes", len(data))
 	}
 	read, err := decode(addTime(data, time.Now()))
-	if err != nil || len(read.invalid) != 0 || len(read.Snapshot.Open) != 1 {
-		t.Fatalf("read %d open, %d left out: %v", len(read.Snapshot.Open), len(read.invalid), err)
+	if err != nil || len(read.invalid) != 0 || len(read.Open) != 1 || len(read.Interfaces) != len(testOrigins) {
+		t.Fatalf("read %d open, %d interfaces, %d left out: %v", len(read.Open), len(read.Interfaces), len(read.invalid), err)
 	}
-	if last := read.Snapshot.History[len(read.Snapshot.History)-1]; !last.SuspectedAt.Equal(c.SuspectedAt) {
+	if last := read.History[len(read.History)-1]; !last.SuspectedAt.Equal(c.SuspectedAt) {
 		t.Error("the newest is lost")
+	}
+	if n := len(read.Former); n < 1000 || !read.Former[n-1].LastSeen.Equal(s.Former[len(s.Former)-1].LastSeen) {
+		t.Errorf("%d former holders, perhaps without the last one", n)
 	}
 }
 

@@ -148,7 +148,7 @@ func (s *Store) load(now time.Time) State {
 		s.keepCorrupt(lost, read.invalid[0], now, os.Link)
 	}
 	if read.BootID == s.opts.BootID {
-		renameNode(read.Snapshot, cluster.NodeID(read.Node, read.BootID), cluster.NodeID(s.opts.Node, s.opts.BootID))
+		renameNode(&read.State, cluster.NodeID(read.Node, read.BootID), cluster.NodeID(s.opts.Node, s.opts.BootID))
 	} else {
 		afterReboot(&read.Snapshot, now)
 		read.Interfaces = nil
@@ -156,8 +156,8 @@ func (s *Store) load(now time.Time) State {
 	return read.State
 }
 
-// renameNode replaces the previous agent's node in the identity of its own holders.
-func renameNode(snapshot detector.Snapshot, from, to string) {
+// renameNode replaces the previous agent's node in the identity of its own holders and books.
+func renameNode(s *State, from, to string) {
 	rename := func(list []detector.Binding) {
 		for i := range list {
 			if id := &list[i].Holder.ID; id.Node == from {
@@ -165,10 +165,17 @@ func renameNode(snapshot detector.Snapshot, from, to string) {
 			}
 		}
 	}
-	for _, c := range slices.Concat(snapshot.Open, snapshot.History) {
+	for _, c := range slices.Concat(s.Open, s.History) {
 		rename(c.Holders)
 	}
-	rename(snapshot.Former)
+	rename(s.Former)
+	for _, books := range s.Books {
+		for i := range books {
+			if books[i].NodeID() == from {
+				books[i].Node = cluster.NodeName(to)
+			}
+		}
+	}
 }
 
 // afterReboot moves the confirmed conflicts of an earlier boot to the history.

@@ -208,6 +208,11 @@ func TestSameBootRenamesOurHoldersOnly(t *testing.T) {
 			t.Errorf("%s: the holders are of %q and %q", c.State, a, b)
 		}
 	}
+	s := fullState(t, old.nodeID())
+	renameNode(&s, old.nodeID(), present.nodeID())
+	if former, book := s.Former[0].Holder.ID.Node, s.Books[s.History[0].ID][0].NodeID(); former != present.nodeID() || book != present.nodeID() {
+		t.Errorf("a former holder is of %q, a book of %q", former, book)
+	}
 }
 
 func TestAnotherBoot(t *testing.T) {

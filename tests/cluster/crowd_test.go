@@ -220,8 +220,8 @@ func (a *crowdAgent) Send(to wire.MemberID, payload []byte) error {
 	return members.ErrUnknownMember
 }
 
-func (a *crowdAgent) Request(context.Context, wire.MemberID, []byte, chan struct{}) ([]byte, error) {
-	return nil, members.ErrUnknownMember
+func (a *crowdAgent) Request(context.Context, wire.MemberID, []byte, chan struct{}, func([]byte) error) error {
+	return members.ErrUnknownMember
 }
 
 func (a *crowdAgent) Rejoin() {}
