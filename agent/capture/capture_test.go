@@ -228,7 +228,7 @@ func TestOf(t *testing.T) {
 		s.Update(event(detector.EventResolved, id, holder("n/b", 2)))
 	}
 	list, omitted := s.Of(one, asItIs)
-	if len(list) != maxShown || omitted != 3 || list[0].Conflict != "x-3" {
+	if len(list) != maxShown || omitted != 3 || list[0].Conflict != "x-3" || list[0].Frames == nil {
 		t.Errorf("%d captures from %s on, %d omitted", len(list), list[0].Conflict, omitted)
 	}
 	if list, _ := s.Of(netip.MustParseAddr("10.0.0.2"), asItIs); list != nil {

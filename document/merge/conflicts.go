@@ -34,7 +34,7 @@ func Conflicts(answers []document.Answer, rules Rules) ([]document.Conflict, int
 	var list []document.Conflict
 	for _, at := range slices.SortedFunc(maps.Keys(records), domain.compare) {
 		for _, same := range byConflict(records[at]) {
-			list = append(list, joined(same))
+			list = append(list, joined(same, records[at]))
 		}
 	}
 	slices.SortStableFunc(list, compareConflicts)
@@ -51,7 +51,7 @@ func acceptable(a *document.Answer, c *document.Conflict) bool {
 func compareConflicts(a, b document.Conflict) int {
 	byKey := cmp.Or(cmp.Compare(a.Network, b.Network), a.IP.Compare(b.IP), strings.Compare(a.ID, b.ID))
 	if a.State == detector.Resolved && b.State == detector.Resolved {
-		return cmp.Or(b.ResolvedAt.Compare(a.ResolvedAt), byKey)
+		return cmp.Or(b.ResolvedAt.Compare(a.ResolvedAt), b.SuspectedAt.Compare(a.SuspectedAt), byKey)
 	}
 	return cmp.Or(
 		cmp.Compare(rankOf(a), rankOf(b)), cmp.Compare(len(b.Holders), len(a.Holders)), a.SuspectedAt.Compare(b.SuspectedAt), byKey,

@@ -43,10 +43,10 @@ const maxCompared = 256
 
 // byConflict groups the records of one address by the conflict that they are about.
 //
-// Open records are about one conflict if they have a holder or the ID in common. A node that does not know of earlier conflicts
-// of the address numbers the next one differently, and a conflict may end on one node, and begin again, while it goes on for the
-// others. So a resolved record is about the same conflict as one record of each other node: of those with a holder or the ID in
-// common the one that was open together with it for longest.
+// All open records are about one conflict. A node that does not know of earlier conflicts of the address numbers the next one
+// differently, and a conflict may end on one node, and begin again, while it goes on for the others. So a resolved record is about
+// the same conflict as one record of each other node: of those with a holder or the ID in common the one that was open together with
+// it for longest.
 func byConflict(records []record) [][]record {
 	slices.SortStableFunc(records, record.compare)
 	byID, byHolder := make(map[string][]int), make(map[detector.HolderID][]int)
@@ -57,26 +57,10 @@ func byConflict(records []record) [][]record {
 		}
 	}
 	same := newSets(len(records))
-	joinOpen := func(list []int) {
-		last := -1
-		for _, i := range list {
-			if !records[i].isOpen() {
-				continue
-			}
-			if last >= 0 {
-				same.join(last, i)
-			}
-			last = i
-		}
-	}
-	for _, list := range byID {
-		joinOpen(list)
-	}
-	for _, list := range byHolder {
-		joinOpen(list)
-	}
+	open := slices.IndexFunc(records, record.isOpen)
 	for i, r := range records {
 		if r.isOpen() {
+			same.join(open, i)
 			continue
 		}
 		related := [][]int{byID[r.ID]}
@@ -133,8 +117,9 @@ func (r record) together(o record) time.Duration {
 }
 
 // joined joins the records of one conflict. The holders and the state are those of the open records: a resolved one may have
-// holders that are dead, and whose interfaces belong to others by now. The times are the earliest.
-func joined(records []record) document.Conflict {
+// holders that are dead, and whose interfaces belong to others by now. So a holder that is only in that of its own node, and that
+// others saw before its end, has gone. The times are the earliest.
+func joined(records, ofAddress []record) document.Conflict {
 	present := slices.DeleteFunc(slices.Clone(records), func(r record) bool { return !r.isOpen() })
 	if len(present) == 0 {
 		present = records
@@ -152,6 +137,11 @@ func joined(records []record) document.Conflict {
 		all.add(r.node, r.Holders)
 		for _, b := range r.Holders {
 			nodes[b.NodeID()] = true
+		}
+	}
+	for _, r := range ofAddress {
+		if c.State == detector.Confirmed && !r.isOpen() {
+			all.end(r)
 		}
 	}
 	for _, r := range records {
@@ -181,6 +171,16 @@ func joined(records []record) document.Conflict {
 	}
 	c.Drill = made.IsDrill()
 	return c
+}
+
+// end notes which holders had gone when a resolved record of their own node ended.
+func (h holders) end(r record) {
+	for _, b := range r.Holders {
+		if last, ok := h[b.ID()]; ok && !last.own && b.NodeID() == r.node && last.binding.LastSeen.Before(r.ResolvedAt) {
+			last.binding.Gone = true
+			h[b.ID()] = last
+		}
+	}
 }
 
 // MaxRoutes limits the routes to one address.
