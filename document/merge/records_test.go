@@ -238,7 +238,10 @@ func history(random *rand.Rand) (answers []document.Answer, deaths map[detector.
 // how often and in which groups answers come, for the stories neither, nor which node asks. What a holder's own node says goes before what
 // others say. A route leads to the holder that its node meant.
 func TestLawsOfMerging(t *testing.T) {
-	for seed := range uint64(400) {
+	for seed := range uint64(401) {
+		if seed == 400 {
+			seed = 2162 // a node knows of a death by an earlier conflict than the one that others have
+		}
 		random := rand.New(rand.NewPCG(34, seed))
 		all, deaths := history(random)
 		for missing := range 1 << len(all) {
