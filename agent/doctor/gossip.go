@@ -75,6 +75,8 @@ func checkKeys(_ context.Context, known *facts) Check {
 	case path != "":
 	case running && known.status.Cluster.Encrypted:
 		return ok("the agent has keys; name their file with --gossip-key-file to have it examined")
+	case running:
+		return ok("the agent has none: its gossip is reached from this node only")
 	case !known.opts.NeedsKey:
 		return ok("no key is needed: --bind %s is reached from this node only", known.opts.Bind)
 	default:

@@ -89,6 +89,8 @@ func TestGossipKeys(t *testing.T) {
 	}
 	served := &facts{opts: Options{NeedsKey: true}, status: &document.Status{Cluster: document.ClusterStatus{Status: cluster.Status{Encrypted: true}}}}
 	want(t, "gossip keys", served, OK, "the agent has keys")
+	served.status.Cluster.Encrypted = false // it runs, so it listens on loopback
+	want(t, "gossip keys", served, OK, "from this node only")
 }
 
 func TestGossipPort(t *testing.T) {

@@ -23,11 +23,11 @@ type addressEvent struct {
 
 // receive receives one from the kernel; what processes send to our port has size 0. It does not wait: without any the error is [unix.EAGAIN].
 func (e *addressEvent) receive(fd uintptr) error {
-	size, controlSize, _, from, err := unix.Recvmsg(int(fd), e.data[:], e.control[:], unix.MSG_DONTWAIT)
+	size, controlLength, _, from, err := unix.Recvmsg(int(fd), e.data[:], e.control[:], unix.MSG_DONTWAIT)
 	if err != nil {
 		return err
 	}
-	e.size, e.netns = 0, senderNetns(e.control[:controlSize])
+	e.size, e.netns = 0, senderNetns(e.control[:controlLength])
 	if sender, ok := from.(*unix.SockaddrNetlink); ok && sender.Pid == 0 {
 		e.size = size
 	}

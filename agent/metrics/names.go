@@ -129,7 +129,7 @@ var (
 	auditFindings = gauge("dupip_audit_findings",
 		"Addresses of which the node's books and the wire say different things, by kind: unreserved and mismatched ones will collide, unheld ones leaked.", "kind")
 	rangeLeft = gauge("dupip_ipam_range_left_ratio",
-		"Part of a network's address range that is not reserved, from 0 to 1.", "book", "network")
+		"Part of a network's address range that is not reserved, from 0 to 1.", "book", "cni_network")
 )
 
 // The agent's identity, and whether scrapes are complete.

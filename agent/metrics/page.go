@@ -21,7 +21,7 @@ const (
 	pagesPerSecond, pagesBurst = 20, 20
 )
 
-// page serves /metrics, as text or OpenMetrics.
+// page serves /metrics, in the formats of Prometheus.
 func (m *Metrics) page() http.Handler {
 	gather := shared(pageInterval, m.gather)
 	encode := promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {

@@ -153,7 +153,7 @@ func TestRouteThatEnded(t *testing.T) {
 	}
 }
 
-func TestCapture(t *testing.T) {
+func TestEvidence(t *testing.T) {
 	type packet struct {
 		kind bpf.Kind
 		ip   string

@@ -81,7 +81,7 @@ func TestKnownFileIsReplaced(t *testing.T) {
 	}
 }
 
-func TestPeersAreWritten(t *testing.T) {
+func TestMembersAreWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "members.json")
 	p := openKnown(path)
 	p.write(set(airAddresses(1, 200)...))

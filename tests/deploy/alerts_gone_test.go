@@ -202,7 +202,7 @@ var departures = map[string]func(d *departure){
 	},
 	"the agent of a range that is nearly used up": func(d *departure) {
 		d.agent(a, span{0, 17}, span{19, 21})
-		d.during("dupip_ipam_range_left_ratio", a+`,network="pods"`, "0.05", span{0, 17}, span{19, 21})
+		d.during("dupip_ipam_range_left_ratio", a+`,cni_network="pods"`, "0.05", span{0, 17}, span{19, 21})
 		d.always(nearlyUp, span{16, 20})
 	},
 }
@@ -260,7 +260,7 @@ func TestNoAlertsOfWhatAgentsSayLast(t *testing.T) {
 		}
 		one("dupip_interfaces", `state="unsupported"`, "0", 4, "1")
 		one("dupip_dad_failed_addresses", "", "0", 4, "1")
-		one("dupip_ipam_range_left_ratio", `network="pods"`, "0.5", 4, "0.05")
+		one("dupip_ipam_range_left_ratio", `cni_network="pods"`, "0.5", 4, "0.05")
 		one("dupip_audit_findings", `kind="unheld"`, "0", 4, "1")
 		one("dupip_audit_findings", `kind="unreserved"`, "0", 2, "1")
 		if !stays {

@@ -145,8 +145,8 @@ prometheusRule:
 	// An agent is away from the 20th scrape on.
 	p.add("up", `job="dupip",instance="m:9951"`, func(s int) string { return at(s, 20, "1", 20, "0", "0") })
 	p.add("dupip_build_info", `job="dupip",instance="m:9951"`, func(s int) string { return at(s, 20, "1", 20, stale, missing) })
-	p.add("dupip_ipam_range_left_ratio", `cluster="less",instance="n:9951",network="default"`, always("0.28"))
-	p.add("dupip_ipam_range_left_ratio", `cluster="more",instance="n:9951",network="default"`, always("0.3"))
+	p.add("dupip_ipam_range_left_ratio", `cluster="less",instance="n:9951",cni_network="default"`, always("0.28"))
+	p.add("dupip_ipam_range_left_ratio", `cluster="more",instance="n:9951",cni_network="default"`, always("0.3"))
 	p.add("dupip_audit_findings", `instance="n:9951",kind="unreserved"`, always("1"))
 
 	firing := func(after int, alert string, labels string, count int) expectation {

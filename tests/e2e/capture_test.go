@@ -263,7 +263,7 @@ func TestCaptureOff(t *testing.T) {
 }
 
 // An agent that is alone has frames of its node, by XDP, too.
-func TestEvidenceAlone(t *testing.T) {
+func TestCaptureAlone(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
 	a := l.Agent(l.Node(""), "--attach", "xdp")

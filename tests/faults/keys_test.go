@@ -25,7 +25,7 @@ var (
 // as soon as it receives it.
 var backTime = lab.Patience(10 * time.Second)
 
-// Agents with other keys, none, or another label stay apart, and the cluster is unaffected. Its own
+// Agents with other keys or another label stay apart, and the cluster is unaffected. Its own
 // key changes while it runs.
 func TestKeys(t *testing.T) {
 	t.Parallel()

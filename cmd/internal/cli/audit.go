@@ -60,7 +60,7 @@ func (p *Printer) findings(a document.Audit) {
 	nodes := p.nodeColumn(append(holders, document.Binding{Holder: document.Holder{Node: a.Node, BootID: a.BootID}}))
 	header := []any{"node", "ip", "finding", "since", "holder", "reserved for"}
 	if p.Wide {
-		header = append(header, "book", "network", "store", "interface", "netns", "sandbox")
+		header = append(header, "book", "cni network", "store", "interface", "netns", "sandbox")
 	}
 	var rows []table.Row
 	for _, f := range a.Findings {

@@ -220,8 +220,8 @@ shop/web-0 has fd00::5, which host-local has reserved for shop/web-1: they
 
 ` + podsBook},
 		"wide": {with(one("unheld")), true, `
-IP        FINDING  SINCE  HOLDER  RESERVED FOR                                                      BOOK        NETWORK  STORE                       INTERFACE  NETNS  SANDBOX
-10.1.2.5  unheld   90s    -       c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3  host-local  pods     /var/lib/cni/networks/pods  -          -      -
+IP        FINDING  SINCE  HOLDER  RESERVED FOR                                                      BOOK        CNI NETWORK  STORE                       INTERFACE  NETNS  SANDBOX
+10.1.2.5  unheld   90s    -       c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3  host-local  pods         /var/lib/cni/networks/pods  -          -      -
 
 10.1.2.5 is reserved for sandbox c3c3c3c3c3c3c, which does not exist any more:
   the range has one address less. If no other runtime has that container, free
@@ -260,8 +260,8 @@ node only.
 		"a finding beside what is not checked": {func(a *document.Audit) {
 			a.Findings, a.Unchecked = []document.Finding{found("unreserved", "n1", "10.1.2.5")}, []string{"network k8s: it has no book"}
 		}, true, `
-IP        FINDING     SINCE  HOLDER      RESERVED FOR  BOOK        NETWORK  STORE                       INTERFACE  NETNS  SANDBOX
-10.1.2.5  unreserved  90s    shop/web-0  -             host-local  pods     /var/lib/cni/networks/pods  veth7      cni-7  ` + strings.Repeat("a1", 32) + `
+IP        FINDING     SINCE  HOLDER      RESERVED FOR  BOOK        CNI NETWORK  STORE                       INTERFACE  NETNS  SANDBOX
+10.1.2.5  unreserved  90s    shop/web-0  -             host-local  pods         /var/lib/cni/networks/pods  veth7      cni-7  ` + strings.Repeat("a1", 32) + `
 ` + unreservedAdvice + podsBook + `Not checked: network k8s: it has no book.
 `},
 		"an agent that gives no verdict": {func(a *document.Audit) { a.Books, a.At, a.Verdict = nil, time.Time{}, "" }, false, `

@@ -86,6 +86,6 @@ func marshalYAML(v any) ([]byte, error) {
 			n.Style = 0
 		}
 	}
-	out, err := yaml.Dump(&root, yaml.WithV3Defaults(), yaml.WithIndent(2))
+	out, err := yaml.Dump(&root, yaml.WithV3Defaults(), yaml.WithIndent(2), yaml.WithLineWidth(-1)) // commands stay whole
 	return escape(YAML, out), err
 }

@@ -109,6 +109,11 @@ func TestTextsInYAML(t *testing.T) {
 	if err := unmarshalYAML(out.Bytes(), &got); err != nil || !slices.Equal(got.Missing, want) {
 		t.Errorf("read back as %q, %v, from\n%s", got.Missing, err, out.String())
 	}
+	out.Reset()
+	command := strings.Repeat("kubectl -n a-long-namespace delete pod ", 10) + "x"
+	if _, err := YAML.Encode(&out, document.Removal{Command: command}, false); err != nil || !strings.Contains(out.String(), "command: "+command+"\n") {
+		t.Errorf("a command is folded: %v\n%s", err, out.String())
+	}
 }
 
 func BenchmarkYAML(b *testing.B) {
