@@ -7,8 +7,8 @@ import (
 	"github.com/dupip/dupip/internal/schedule"
 )
 
-// maxFormer is how many holders on this node that are gone an entry remembers.
-const maxFormer = 8
+// MaxFormer is how many holders of an address that are gone a node remembers, and a story has.
+const MaxFormer = 8
 
 // former is a holder that is gone. LastSeen is when that was, as far as is known.
 type former struct {
@@ -30,7 +30,7 @@ func (e *entry) addFormer(last former) {
 		e.former = slices.Delete(e.former, i, i+1)
 	}
 	e.former = append(e.former, last)
-	more := -maxFormer
+	more := -MaxFormer
 	for i := range e.former {
 		if e.former[i].here {
 			more++

@@ -44,7 +44,7 @@ func TestFormerHolders(t *testing.T) {
 		w.mustAudit()
 	}
 	want = nil
-	for n := range 2 * maxFormer {
+	for n := range 2 * MaxFormer {
 		name := fmt.Sprintf("p%d", n)
 		w.do("0s " + name + " announces")
 		w.run(w.now.Add(time.Second))
@@ -54,7 +54,7 @@ func TestFormerHolders(t *testing.T) {
 	}
 	slices.Reverse(want)
 	got := w.former()
-	if len(got) != maxFormer {
+	if len(got) != MaxFormer {
 		t.Fatalf("%d former holders: %q", len(got), got)
 	}
 	for n := range got {

@@ -44,7 +44,7 @@ func auditUnder(d *Detector, limits ceiling) error {
 			return fmt.Errorf("%v: nothing keeps it", key)
 		case len(e.bindings) > 0 && e.idle != nil:
 			return fmt.Errorf("%v: idle with bindings", key)
-		case len(e.bindings) > maxHolders || len(e.notes) > maxNotes || len(e.former) > maxNotes+1+maxFormer || len(e.penalties) > maxPenalties:
+		case len(e.bindings) > maxHolders || len(e.notes) > maxNotes || len(e.former) > maxNotes+1+MaxFormer || len(e.penalties) > maxPenalties:
 			return fmt.Errorf("%v: %d bindings, %d notes, %d penalties", key, len(e.bindings), len(e.notes), len(e.penalties))
 		}
 		if _, open := d.open[e]; open != (e.conflict != nil) {

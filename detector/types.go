@@ -15,6 +15,14 @@ type Key struct {
 	IP netip.Addr `cbor:"2,keyasint,omitzero"`
 }
 
+// Valid reports whether an agent may observe such a key: an address of a host, in a network.
+func (k Key) Valid() bool { return k.Network != "" && ValidIP(k.IP) }
+
+// ValidIP reports whether an address may be that of a host; those that are never compared are, too.
+func ValidIP(ip netip.Addr) bool {
+	return ip.IsValid() && !ip.IsUnspecified() && !ip.Is4In6() && ip.Zone() == ""
+}
+
 // Compare orders by network and address.
 func (k Key) Compare(o Key) int { return cmp.Or(cmp.Compare(k.Network, o.Network), k.IP.Compare(o.IP)) }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
 
@@ -126,7 +127,7 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, me
 		keep(&a.Stories, func(s *Story) bool { return s.saidBy(node, boot) }) + cut(&a.Stories, maxStories) +
 		keep(&a.Findings, func(f *Finding) bool {
 			f.Node, f.BootID = node, boot
-			return validIP(f.IP)
+			return detector.ValidIP(f.IP)
 		}) +
 		keep(&a.Captures, func(c *Capture) bool { return c.saidBy(node, boot) }) + cut(&a.Captures, maxCaptures)
 	keep(&a.Books, func(b *Book) bool {
@@ -215,11 +216,11 @@ func (s *Story) saidBy(node, boot string) bool {
 	keep(&s.Former, func(b *Binding) bool {
 		return b.Check() == nil && b.Network == s.Network && b.IP == s.IP && b.Node == node // perhaps before its last boot
 	})
-	cut(&s.Former, MaxFormer)
+	cut(&s.Former, detector.MaxFormer)
 	for i := range s.Notes {
 		s.Notes[i].Node, s.Notes[i].BootID = node, boot
 	}
-	return ValidAddress(s.Network, s.IP) && len(s.Bindings) <= MaxHolders && checkHolders(s.Network, s.IP, s.Bindings) == nil &&
+	return detector.Key{Network: s.Network, IP: s.IP}.Valid() && len(s.Bindings) <= MaxHolders && checkHolders(s.Network, s.IP, s.Bindings) == nil &&
 		(s.Conflict == nil || s.Conflict.Network == s.Network && s.Conflict.IP == s.IP && s.Conflict.saidBy(node, boot))
 }
 
@@ -232,5 +233,5 @@ func (c *Capture) saidBy(node, boot string) bool {
 		f.Data = f.Data[:min(len(f.Data), maxFrame)]
 		f.Length = min(max(f.Length, len(f.Data)), 1<<20)
 	}
-	return ValidAddress(c.Network, c.IP)
+	return detector.Key{Network: c.Network, IP: c.IP}.Valid()
 }

@@ -88,12 +88,12 @@ func checkAnswer(t *testing.T, a Answer) {
 		conflict(&a.Conflicts[i])
 	}
 	for _, s := range a.Stories {
-		if len(s.Notes) > maxNotes || len(s.Bindings) > MaxHolders || !ValidAddress(s.Network, s.IP) || s.Nodes != nil || s.Verdicts != nil {
+		if len(s.Notes) > maxNotes || len(s.Bindings) > MaxHolders || !(detector.Key{Network: s.Network, IP: s.IP}).Valid() || s.Nodes != nil || s.Verdicts != nil {
 			t.Fatalf("%+v", s)
 		}
 		for _, b := range s.Former {
 			own("a former holder", b.Node, ourBoot)
-			if err := b.Check(); err != nil || b.IP != s.IP || len(s.Former) > MaxFormer {
+			if err := b.Check(); err != nil || b.IP != s.IP || len(s.Former) > detector.MaxFormer {
 				t.Fatalf("%+v, %v", b, err)
 			}
 		}

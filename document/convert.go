@@ -141,7 +141,7 @@ func (c *Conflict) check() error {
 		return fmt.Errorf("%d holders", len(c.Holders))
 	case c.ID == "":
 		return errors.New("no id")
-	case !ValidAddress(c.Network, c.IP):
+	case !c.Key().Valid():
 		return fmt.Errorf("%q in network %q is not an address", c.IP, c.Network)
 	case c.State < detector.Suspected || c.State > detector.Resolved:
 		return errors.New("no state")
@@ -166,19 +166,10 @@ func checkHolders(network string, ip netip.Addr, holders []Binding) error {
 	return nil
 }
 
-// ValidAddress reports whether an address is one that the detector knows.
-func ValidAddress(network string, ip netip.Addr) bool {
-	return network != "" && validIP(ip)
-}
-
-func validIP(ip netip.Addr) bool {
-	return ip.IsValid() && !ip.IsUnspecified() && !ip.Is4In6() && ip.Zone() == ""
-}
-
 // Check refuses a holder that no agent observes.
 func (b *Binding) Check() error {
 	switch {
-	case !ValidAddress(b.Network, b.IP):
+	case !detector.Key{Network: b.Network, IP: b.IP}.Valid():
 		return errors.New("no address")
 	case b.Node == "":
 		return errors.New("no node")

@@ -36,9 +36,6 @@ type Story struct {
 	Notes  []Note    `json:"notes"`
 }
 
-// MaxFormer is how many holders of an address that are gone a story has.
-const MaxFormer = 8
-
 // NewStory returns the document of what the detector of a node knows.
 func NewStory(node cluster.Member, s detector.Story) Story {
 	doc := Story{Network: s.Key.Network, IP: s.Key.IP, Verdict: s.Verdict, Bindings: make([]Binding, 0, len(s.Bindings)), Notes: make([]Note, 0, len(s.Notes))}

@@ -127,8 +127,8 @@ func (g *Gossip) receiveOthers(from *roster.Node, n wire.Notice, now time.Time) 
 
 // receiveResend handles the request of a keeper to send it all leases again.
 func (g *Gossip) receiveResend(from *roster.Node, m wire.Resend, now time.Time) {
-	if p := g.sender(from); now.Sub(p.resent) >= resendEvery {
-		p.resent = now
+	if s := g.sender(from); now.Sub(s.resent) >= resendEvery {
+		s.resent = now
 		g.leases.Resend(from, now)
 	}
 	g.ack(from, wire.Ack{Seq: m.Seq}, now)

@@ -37,12 +37,12 @@ type sender struct {
 
 // sender returns that of a node in the roster.
 func (g *Gossip) sender(n *roster.Node) *sender {
-	p := g.senders[n]
-	if p == nil {
-		p = &sender{packets: rate.NewLimiter(packetRate, packetBurst), messages: rate.NewLimiter(messageRate, messageBurst)}
-		g.senders[n] = p
+	s := g.senders[n]
+	if s == nil {
+		s = &sender{packets: rate.NewLimiter(packetRate, packetBurst), messages: rate.NewLimiter(messageRate, messageBurst)}
+		g.senders[n] = s
 	}
-	return p
+	return s
 }
 
 // deliverOf hands a message of a node to the agent, and reports whether there was room for it.
@@ -56,8 +56,8 @@ func (g *Gossip) deliverOf(n *roster.Node, m cluster.Message, now time.Time) boo
 
 // returned notifies the agent that a node is there again which had left probe requests without a reply.
 func (g *Gossip) returned(n *roster.Node, now time.Time) {
-	if p := g.senders[n]; p != nil && p.silent && now.Sub(p.returned) >= returnedEvery && g.deliver(cluster.Returned{Node: n.ID}) {
-		p.silent, p.returned = false, now
+	if s := g.senders[n]; s != nil && s.silent && now.Sub(s.returned) >= returnedEvery && g.deliver(cluster.Returned{Node: n.ID}) {
+		s.silent, s.returned = false, now
 	}
 }
 

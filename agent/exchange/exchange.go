@@ -36,7 +36,7 @@ type Exchange struct {
 	Requested, Dropped uint64
 }
 
-// New returns a Exchange without bindings.
+// New returns an Exchange without bindings.
 func New(opts Options) *Exchange {
 	return &Exchange{Options: opts}
 }

@@ -13,7 +13,7 @@ import (
 
 var began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// harness is a Exchange with a clock that the test moves, its actions and, as its [Cluster], what it sends.
+// harness is an Exchange with a clock that the test moves, its actions and, as its [Cluster], what it sends.
 type harness struct {
 	*Exchange
 	t   *testing.T

@@ -57,6 +57,8 @@ func (r *Report) Reply(q cluster.Query) {
 
 // send encodes an answer and hands it over.
 func (r *Report) send(q cluster.Query, a document.Answer) {
+	r.encoding <- struct{}{}
+	defer func() { <-r.encoding }()
 	a.At = time.Now().Round(0)
 	packed, err := a.Encode(q.Limit)
 	if err != nil {

@@ -79,6 +79,7 @@ type Report struct {
 	causes  causes
 	// Of the queries of other nodes: those that look up routes, and those for the status.
 	routing, stating *semaphore.Weighted
+	encoding         chan struct{}                         // has a value for each answer that is encoded
 	lookup           func(netip.Addr) (route.Route, error) // [route.To]; tests replace it
 }
 
@@ -98,7 +99,7 @@ func New(opts Options) *Report {
 		watches: make(map[chan document.ConflictEvent]bool),
 		events:  newEventLog(opts.Log, after),
 		causes:  causes{awaited: make(map[string]detector.Conflict), said: make(map[string][]document.Book)},
-		routing: semaphore.NewWeighted(maxRoutedQueries), stating: semaphore.NewWeighted(maxRoutedQueries),
+		routing: semaphore.NewWeighted(maxRoutedQueries), stating: semaphore.NewWeighted(maxRoutedQueries), encoding: make(chan struct{}, maxRoutedQueries),
 		lookup: route.To,
 	}
 }

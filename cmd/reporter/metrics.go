@@ -18,6 +18,7 @@ type metrics struct {
 	pending               prometheus.Gauge
 	written               *prometheus.CounterVec
 	failed, unread        prometheus.Counter
+	refused               prometheus.Counter
 	skipped               prometheus.Counter
 	skippedBefore         uint64
 }
@@ -38,9 +39,10 @@ func newMetrics() *metrics {
 		written:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "dupip_reporter_events_written_total", Help: "Events that were made, found there or renewed, by reason."}, []string{"reason"}),
 		failed:   counter("dupip_reporter_requests_failed_total", "Requests for Events that the API server refused or did not answer."),
 		unread:   counter("dupip_reporter_lists_failed_total", "Times that a replica began to write without all of its Events."),
+		refused:  counter("dupip_reporter_reports_refused_total", "Reports of agents that are not valid: of another version, or forged."),
 		skipped:  counter("dupip_reporter_events_skipped_total", "Pods without an Event: the conflict ended before their turn, or there were too many."),
 	}
-	m.registry.MustRegister(m.leader, m.open, m.members, m.pending, m.written, m.failed, m.unread, m.skipped,
+	m.registry.MustRegister(m.leader, m.open, m.members, m.pending, m.written, m.failed, m.unread, m.refused, m.skipped,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

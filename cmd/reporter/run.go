@@ -147,6 +147,7 @@ func (r *reporter) take(report cluster.Report, now time.Time) {
 	}
 	conflict, err := document.DecodeReport(report.Conflict, report.Node, report.At)
 	if err != nil {
+		r.metrics.refused.Inc()
 		r.log.Debug("a report was refused", "error", err)
 		return
 	}

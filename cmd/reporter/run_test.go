@@ -209,7 +209,7 @@ func TestTake(t *testing.T) {
 	rules := collect.Rules(new(config.Config))
 	r := &reporter{
 		log:     slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		planner: events.New("r1", "kubectl dupip", events.DefaultRenew, rules), documents: newDocuments(cluster.Member{}, nil, rules),
+		planner: events.New("r1", "kubectl dupip", events.DefaultRenew, rules), documents: newDocuments(cluster.Member{}, nil, rules), metrics: newMetrics(),
 	}
 	now := time.Now()
 	r.planner.Lead(nil, now)
@@ -247,7 +247,7 @@ func TestTake(t *testing.T) {
 	}
 	r.take(cluster.Report{Node: "red/boot", At: now, Conflict: []byte("no report")}, now)
 	open("no report", 1)
-	if text := log.String(); !strings.Contains(text, "a report was refused") || !strings.Contains(text, "red/boot") {
+	if text := log.String(); !strings.Contains(text, "a report was refused") || !strings.Contains(text, "red/boot") || testutil.ToFloat64(r.metrics.refused) != 1 {
 		t.Errorf("the log:\n%s", text)
 	}
 	report("10.0.0.7", detector.Resolved)

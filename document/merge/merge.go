@@ -88,9 +88,9 @@ func compareAge(a, b document.Binding) int {
 }
 
 // holders are the holders of one address as several nodes report them.
-type holders map[detector.HolderID]report
+type holders map[detector.HolderID]witnessed
 
-type report struct {
+type witnessed struct {
 	binding document.Binding
 	own     bool // by the holder's own node
 }
@@ -103,7 +103,7 @@ func (h holders) add(id string, list []document.Binding) {
 		old, known := h[holder]
 		switch {
 		case !known && len(h) < maxHolders, known && own && !old.own:
-			h[holder] = report{b, own}
+			h[holder] = witnessed{b, own}
 		case known && !own && !old.own:
 			if old.binding.Pod == nil {
 				old.binding.Holder = b.Holder

@@ -66,7 +66,7 @@ func merged(stories []nodeStory, rules Rules) document.Story {
 		all.add("", s.Conflict.Holders) // for their names
 	}
 	slices.SortStableFunc(s.Former, func(a, b document.Binding) int { return b.LastSeen.Compare(a.LastSeen) })
-	s.Former = s.Former[:min(len(s.Former), document.MaxFormer)]
+	s.Former = s.Former[:min(len(s.Former), detector.MaxFormer)]
 	slices.SortStableFunc(s.Notes, func(a, b document.Note) int { return a.At.Compare(b.At) })
 	all.name(s.Notes)
 	setVerdicts(&s, stories, rules)

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -169,13 +168,9 @@ func (c converter) counts(numbers map[string]int) map[string]int {
 
 func (c converter) sentence() int { return min(4*c.text, maxSentence) }
 
-func validIP(ip netip.Addr) bool {
-	return ip.IsValid() && !ip.IsUnspecified() && !ip.Is4In6() && ip.Zone() == ""
-}
-
 // ValidKey reports whether other agents accept a key.
 func ValidKey(k detector.Key) bool {
-	return k.Network != "" && len(k.Network) <= maxNetwork && detector.Printable(k.Network) == k.Network && validIP(k.IP)
+	return k.Valid() && len(k.Network) <= maxNetwork && detector.Printable(k.Network) == k.Network
 }
 
 // ValidHolder reports whether other agents accept a holder: it is a netns or, where that is not seen, an interface.

@@ -41,7 +41,7 @@ func TestCommandLine(t *testing.T) {
 		{"full", testFull},
 		{"parameters", testParameters},
 		{"schema", testSchema},
-		{"report of 0.1", testReport},
+		{"report", testReport},
 		{"watch", testWatch},
 		{"capture", testCaptureNames},
 	} {

@@ -28,7 +28,7 @@ const (
 // evaluation watches nothing.
 type evaluation struct {
 	stage *Stage
-	peers []othertools.Tool
+	tools []othertools.Tool
 	// networks are those that the agents are configured with.
 	networks *config.Config
 
@@ -61,7 +61,7 @@ func (s *Stage) compare() {
 		networks, err = config.Load(s.flags[i+1])
 		s.Do(err)
 	}
-	j := &evaluation{stage: s, networks: networks, peers: append([]othertools.Tool{&dupip{s}}, othertools.All(networks)...)}
+	j := &evaluation{stage: s, networks: networks, tools: append([]othertools.Tool{&dupip{s}}, othertools.All(networks)...)}
 	s.evaluation = j
 	s.Subscribe(func(news lab.Change) {
 		if news.Kind == lab.PodAdded && news.Node.Number == 0 {
@@ -72,8 +72,8 @@ func (s *Stage) compare() {
 	})
 	s.Cleanup(func() { bench.add(j.verdict()) })
 	var all sync.WaitGroup
-	errs := make([]error, len(j.peers))
-	for i, p := range j.peers {
+	errs := make([]error, len(j.tools))
+	for i, p := range j.tools {
 		all.Go(func() {
 			for _, a := range s.Actors {
 				if errs[i] = p.Watch(s.Context(), a.Node); errs[i] != nil {
@@ -105,7 +105,7 @@ func (j *evaluation) duplicate(f finding, ips []netip.Addr) (wait func()) {
 				d.heldUp += other.until.Sub(latest(other.sendingSince, d.since))
 			}
 		}
-		for time.Now().Before(d.until) && !j.stage.Failed() && slices.ContainsFunc(j.peers, missed) {
+		for time.Now().Before(d.until) && !j.stage.Failed() && slices.ContainsFunc(j.tools, missed) {
 			j.keepSending(d)
 			time.Sleep(sendEvery)
 		}
@@ -151,7 +151,7 @@ func (j *evaluation) verdict() verdict {
 	v := verdict{row: j.stage.row}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, p := range j.peers {
+	for _, p := range j.tools {
 		// Who reads alarms can leave out addresses that are known to be shared.
 		alarms := slices.DeleteFunc(p.Alarms(), func(a othertools.Alarm) bool { return j.networks.Shared(a.IP) })
 		sc := judge(alarms, j.duplicates, j.stage.allowed)
