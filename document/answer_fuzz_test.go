@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/dupip/dupip/detector"
 )
 
 // What is accepted passes the checks, and is the same when it is passed on.
