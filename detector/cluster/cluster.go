@@ -190,14 +190,16 @@ type Member struct {
 	// Name is the node's name, Boot the kernel's boot id. A reporter's are the name and the UID of its pod.
 	Name string `json:"name"`
 	Boot string `json:"boot"`
-	Role Role   `json:"role,omitzero"`
+	// Role is empty for an agent, "reporter" for what writes Events.
+	Role Role `json:"role,omitzero"`
 	// Epoch is the boot-time clock at the agent's start in nanoseconds.
 	Epoch int64 `json:"epoch"`
 	// Address is where it receives gossip, "10.0.0.1:7951". Version is the agent's.
 	Address string `json:"address,omitzero"`
 	Version string `json:"version,omitzero"`
 	// Self: it is this node's own agent.
-	Self  bool  `json:"self,omitzero"`
+	Self bool `json:"self,omitzero"`
+	// State is alive, suspect, dead or left.
 	State State `json:"state"`
 	// Since is when it took that state, Heard when a message came from it last.
 	Since time.Time `json:"since,omitzero"`

@@ -45,7 +45,7 @@ var documents = []any{
 func Make(strict bool, tests string) ([]byte, error) {
 	r := jsonschema.Reflector{Anonymous: true, AllowAdditionalProperties: !strict, Namer: name, Mapper: scalar}
 	if tests != "" {
-		for _, dir := range []string{"/../document", "/../agent/doctor"} {
+		for _, dir := range []string{"/../document", "/../detector/cluster", "/../agent/doctor"} {
 			if err := r.AddGoComments("github.com/dupip/dupip/tests", tests+dir, jsonschema.WithFullComment()); err != nil {
 				return nil, err
 			}
