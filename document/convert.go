@@ -12,7 +12,7 @@ import (
 
 // NewHolder returns the document of a holder.
 func NewHolder(h detector.Holder) Holder {
-	if h.ID.Netns == 0 { // it is the interface, which the detector leaves out of holders on other nodes
+	if h.Interface == (detector.Interface{}) { // on another node: it is the identity, or there is none
 		h.Interface = detector.Interface{Ifindex: h.ID.Ifindex, Generation: h.ID.Generation}
 	}
 	doc := Holder{

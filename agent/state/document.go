@@ -139,8 +139,8 @@ func encode(s State, opts Options) []byte {
 	head, _ := json.Marshal(header{version, opts.Node, opts.BootID}) // it cannot fail
 	conflict := func(c detector.Conflict) document.Conflict {
 		c.Holders = c.Holders[:min(len(c.Holders), document.MaxHolders)]
-		doc := document.NewConflict(c)
-		doc.Books = s.Books[c.ID]
+		doc := cleaned(document.NewConflict(c))
+		doc.Books = s.Books[c.ID] // clean already, and not ours to change
 		return doc
 	}
 	restoredAs := func(open bool) func(*document.Conflict) (detector.Conflict, error) {
@@ -149,11 +149,16 @@ func encode(s State, opts Options) []byte {
 	slices.SortFunc(s.Interfaces, func(a, b observe.Origin) int { return cmp.Compare(a.Ifindex, b.Ifindex) })
 	body := head[:len(head)-1]
 	// What there is no room for is at the end, and of former holders, of which pods can make many.
-	body = appendList(body, "interfaces", s.Interfaces, 1, observe.MaxOrigins, func(o observe.Origin) observe.Origin { return o }, restoredOrigin)
-	body = appendList(body, "former", s.Former, 0.25, maxFormer, document.NewBinding, restoredFormer)
+	body = appendList(body, "interfaces", s.Interfaces, 1, observe.MaxOrigins, cleaned[observe.Origin], restoredOrigin)
+	body = appendList(body, "former", s.Former, 0.25, maxFormer, func(b detector.Binding) document.Binding { return cleaned(document.NewBinding(b)) }, restoredFormer)
 	body = appendList(body, "open", s.Open, 1, maxOpen, conflict, restoredAs(true))
 	body = appendList(body, "history", s.History, 1, maxHistory, conflict, restoredAs(false))
 	return append(body, '}')
+}
+
+func cleaned[D any](doc D) D {
+	document.Clean(&doc, 0, time.Time{})
+	return doc
 }
 
 // appendList appends the last valid elements of a list, as many as there is room for in that share of what is left.
@@ -162,7 +167,6 @@ func appendList[D, E any](body []byte, name string, list []E, share float64, lim
 	var encoded [][]byte
 	for _, e := range slices.Backward(list) {
 		doc := docOf(e)
-		document.Clean(&doc, 0, time.Time{})
 		_, err := restored(&doc)
 		data, failed := json.Marshal(doc)
 		if err != nil || failed != nil { // failed would be for a time, and invalid ones are not left

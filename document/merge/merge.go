@@ -11,6 +11,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 const (
@@ -108,12 +109,18 @@ func (h holders) add(id string, list []document.Binding) {
 			if old.binding.Pod == nil {
 				old.binding.Holder = b.Holder
 			}
+			old.binding.LastSeen = schedule.Later(old.binding.LastSeen, b.LastSeen)
 			// It is unreachable only if it is so for all nodes, and gone if it is so for one.
 			old.binding.Unreachable = old.binding.Unreachable && b.Unreachable
 			old.binding.Gone = old.binding.Gone || b.Gone
 			h[holder] = old
 		}
 	}
+}
+
+func (h holders) have(id detector.HolderID) bool {
+	_, known := h[id]
+	return known
 }
 
 // list returns the holders, the oldest first.

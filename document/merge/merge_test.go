@@ -144,14 +144,14 @@ func TestConflicts(t *testing.T) {
 			[]string{"x-1 confirmed cross-node 20 n1:1 n2:2"},
 		},
 		{
-			"open ones without a common holder are one, those that ended are in order",
+			"open ones without a common holder are one, of those who are proven; those that ended are in order",
 			[]document.Answer{
 				from("n3", conflict("x-2", confirmed, 30, 0, c, d)),
 				from("n2", conflict("x-1", resolved, 2, 3, b, c), conflict("x-0", resolved, 1, 9, b, c)),
 				from("n1", conflict("x-3", suspected, 10, 0, a, on("n1", 5, 1))),
 			},
 			[]string{
-				"x-3 confirmed cross-node 10 n1:5 n1:1 n3:3 n4:4",
+				"x-3 confirmed cross-node 10 n3:3 n4:4",
 				"x-0 resolved cross-node 1-9 n2:2 n3:3", "x-1 resolved cross-node 2-3 n2:2 n3:3",
 			},
 		},

@@ -116,20 +116,21 @@ func (r record) together(o record) time.Duration {
 	return end.Sub(schedule.Later(r.SuspectedAt, o.SuspectedAt))
 }
 
-// joined joins the records of one conflict. The holders and the state are those of the open records: a resolved one may have
-// holders that are dead, and whose interfaces belong to others by now. So a holder that is only in that of its own node, and that
+// joined joins the records of one conflict. The holders are those of the confirmed records, else of the open ones: a suspected one may
+// have holders that are not proven, a resolved one such that are dead, and whose interfaces belong to others by now. So a holder that is only in that of its own node, and that
 // others saw before its end, has gone. The times are the earliest.
 func joined(records, ofAddress []record) document.Conflict {
-	present := slices.DeleteFunc(slices.Clone(records), func(r record) bool { return !r.isOpen() })
-	if len(present) == 0 {
-		present = records
+	present := records
+	for _, state := range []detector.State{detector.Confirmed, detector.Suspected} {
+		is := slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.State != state })
+		if len(is) > 0 {
+			present = is
+			break
+		}
 	}
 	c := present[0].Conflict
 	all, nodes := make(holders), make(map[string]bool)
 	for _, r := range present {
-		if r.State == detector.Confirmed {
-			c.State = r.State
-		}
 		c.Scope = max(c.Scope, r.Scope)
 		if r.ResolvedAt.After(c.ResolvedAt) {
 			c.ResolvedAt = r.ResolvedAt
@@ -139,9 +140,16 @@ func joined(records, ofAddress []record) document.Conflict {
 			nodes[b.NodeID()] = true
 		}
 	}
-	for _, r := range ofAddress {
-		if c.State == detector.Confirmed && !r.isOpen() {
-			all.end(r)
+	if c.State == detector.Confirmed {
+		for _, r := range records {
+			if r.State == detector.Suspected { // it knows of these holders, too
+				all.add(r.node, slices.DeleteFunc(slices.Clone(r.Holders), func(b document.Binding) bool { return !all.have(b.ID()) }))
+			}
+		}
+		for _, r := range ofAddress {
+			if !r.isOpen() {
+				all.end(r)
+			}
 		}
 	}
 	for _, r := range records {

@@ -232,8 +232,8 @@ func history(random *rand.Rand) (answers []document.Answer, deaths map[detector.
 	return answers, deaths
 }
 
-// Laws of the merged view, over generated histories of which any nodes are missing: the live holders are those that have the address,
-// as far as their own nodes say so, else as the others say; no command is for a holder that is not live; one address has one open
+// Laws of the merged view, over generated histories of which any nodes are missing: the live holders are those of the gravest open records
+// that have the address, as far as their own nodes say so, else as the others say; no command is for a holder that is not live; one address has one open
 // conflict. It does not matter in which order,
 // how often and in which groups answers come, for the stories neither, nor which node asks. What a holder's own node says goes before what
 // others say. A route leads to the holder that its node meant.
@@ -303,7 +303,7 @@ func identities(conflicts []document.Conflict) (list []string) {
 	for _, c := range conflicts {
 		line := fmt.Sprint(c.ID, " ", c.State, " ", c.SuspectedAt)
 		for _, b := range c.Holders {
-			line += fmt.Sprint(" ", b.ID())
+			line += fmt.Sprint(" ", b.ID(), b.Gone)
 		}
 		list = append(list, line)
 	}
@@ -312,27 +312,28 @@ func identities(conflicts []document.Conflict) (list []string) {
 
 // checkHolders checks who is live in merged conflicts, and what is to be done with whom.
 func checkHolders(t *testing.T, answers []document.Answer, conflicts []document.Conflict, deaths map[detector.HolderID]time.Time) {
-	said, denied := make(map[detector.HolderID]bool), make(map[detector.HolderID]bool)      // of live holders
-	owned, ended := make(map[detector.HolderID]bool), make(map[detector.HolderID]time.Time) // by their own nodes, which have no open record of them
+	top := detector.Suspected
+	for _, a := range answers {
+		for _, c := range a.Conflicts {
+			if c.State == detector.Confirmed {
+				top = c.State
+			}
+		}
+	}
+	said, owned, gone := make(map[detector.HolderID]bool), make(map[detector.HolderID]bool), make(map[detector.HolderID]bool)
+	seen, ended := make(map[detector.HolderID]time.Time), make(map[detector.HolderID]time.Time) // at last; for its own node
 	for _, own := range []bool{false, true} {
 		for _, a := range answers {
 			for _, c := range a.Conflicts {
 				for _, b := range c.Holders {
 					id := b.ID()
-					if (id.Node == a.NodeID()) != own {
-						continue
-					}
-					if c.State == detector.Resolved {
-						if own {
-							ended[id] = schedule.Later(ended[id], c.ResolvedAt)
-						}
-						continue
-					}
-					if said[id] = true; own || b.Gone {
-						denied[id] = b.Gone
-					}
-					if own {
-						owned[id] = true
+					switch {
+					case (id.Node == a.NodeID()) != own:
+					case c.State != detector.Resolved:
+						said[id], owned[id], seen[id] = said[id] || c.State == top, own, schedule.Later(seen[id], b.LastSeen)
+						gone[id] = b.Gone || !own && gone[id]
+					case own:
+						ended[id] = schedule.Later(ended[id], c.ResolvedAt)
 					}
 				}
 			}
@@ -343,14 +344,13 @@ func checkHolders(t *testing.T, answers []document.Answer, conflicts []document.
 	if len(open) > 1 {
 		t.Errorf("%d open conflicts of one address", len(open))
 	}
-	unsure := make(map[detector.HolderID]bool) // the conflict ended for its own node, but not by its death
 	for id := range said {
-		switch died := ended[id].Equal(deaths[id]) && open[0].State == detector.Confirmed; {
-		case denied[id], !owned[id] && died: // others do not know that yet
-		case !owned[id] && !ended[id].IsZero():
-			unsure[id] = true
-		default:
+		over := top == detector.Confirmed && !owned[id]
+		if said[id] && !gone[id] && !(over && seen[id].Before(ended[id])) {
 			want[id] = true
+		}
+		if over && want[id] && ended[id].Equal(deaths[id]) {
+			t.Errorf("%v is dead, as its own node knows", id)
 		}
 	}
 	for _, c := range conflicts {
@@ -373,14 +373,11 @@ func checkHolders(t *testing.T, answers []document.Answer, conflicts []document.
 		}
 		if a := advice.Of(c, nil, nil); a != nil {
 			for _, r := range a.Remove {
-				if id := c.Holders[r.Holder].ID(); r.Command != "" && !want[id] && !unsure[id] {
+				if id := c.Holders[r.Holder].ID(); r.Command != "" && !want[id] {
 					t.Errorf("%q is for %v, which is not live", r.Command, id)
 				}
 			}
 		}
-	}
-	for id := range unsure {
-		delete(live, id)
 	}
 	if diff := cmp.Diff(want, live); diff != "" {
 		t.Errorf("live holders (-want +got):\n%s", diff)
