@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
@@ -79,16 +80,28 @@ func ResolveMode(mode Mode) (Mode, error) {
 	return TC, nil
 }
 
-// probeTCX asks for the programs of an interface that hardly exists. A kernel with tcx then returns ENODEV, others EINVAL.
+// probeTCX attaches a program to an interface that cannot exist. Only a kernel with tcx returns ENODEV.
 func probeTCX() error {
-	_, err := link.QueryPrograms(link.QueryOptions{Target: math.MaxInt32, Attach: ebpf.AttachTCXIngress})
-	switch {
-	case err == nil, errors.Is(err, unix.ENODEV):
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type:         ebpf.SchedCLS,
+		License:      "Dual BSD/GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
+	})
+	if err != nil {
+		return fmt.Errorf("load a program to probe for tcx: %w", err)
+	}
+	defer func() { _ = program.Close() }()
+
+	attached, err := link.AttachTCX(link.TCXOptions{
+		Interface: math.MaxInt32,
+		Program:   program,
+		Attach:    ebpf.AttachTCXIngress,
+	})
+	if err == nil {
+		return errors.Join(errors.New("probe for tcx: interface 2147483647 exists"), attached.Close())
+	}
+	if errors.Is(err, unix.ENODEV) {
 		return nil
-	case errors.Is(err, unix.EINVAL):
-		err = ebpf.ErrNotSupported
-	case errors.Is(err, ebpf.ErrNotSupported): // not even other queries, which Linux has since 4.15
-		err = unix.EPERM
 	}
 	return fmt.Errorf("probe for tcx: %w", err)
 }
