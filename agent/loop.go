@@ -48,6 +48,9 @@ type loop struct {
 	ready    func()
 }
 
+// maxNames is how many names of pods are handled before what interfaces have sent meanwhile.
+const maxNames = 16
+
 func (l *loop) run(ctx context.Context, records <-chan bpf.Record, frames <-chan bpf.Frame) error {
 	defer close(l.stopped)
 	var messages <-chan cluster.Message // nil blocks for ever
@@ -79,7 +82,7 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record, frames <-chan
 		case event := <-l.events:
 			l.update(event, time.Now())
 		case <-l.pods.Changed():
-			for _, change := range l.pods.Changes() {
+			for _, change := range l.pods.Changes(maxNames) {
 				l.name(change, time.Now())
 			}
 		case message := <-messages:

@@ -85,8 +85,9 @@ func (d *decoder) err() (err error) {
 // decode decodes a file, which is one YAML document or nothing.
 func (d *decoder) decode(data []byte, into *file) {
 	isNoText := func(r rune) bool {
-		return r == unicode.ReplacementChar || unicode.IsControl(r) && !strings.ContainsRune("\t\r\n", r)
+		return r == unicode.ReplacementChar || unicode.IsControl(r) && r != '\t' && r != '\n'
 	}
+	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n")) // any other \r would begin a line that editors do not show
 	if len(data) > MaxSize {
 		d.fail(1, "", "there are more than %d bytes; is it the right file?", MaxSize)
 		return

@@ -148,6 +148,7 @@ var mistakes = []struct{ text, want string }{
 	{"shared: [- 10.0.0.1]", "line 1: not valid YAML: did not find expected node content" + syntax},
 	{"shared: [@a]", "line 1: not valid YAML: found character that cannot start any token" + syntax},
 	{"shared: \x00", "line 1: there is a byte that is not text; is it the right file?"},
+	{"# a comment\rshared: [10.0.0.1]\n", "line 1: there is a byte that is not text; is it the right file?"},
 	{"shared: []\r# \x1b[31m", "line 1: there is a byte that is not text; is it the right file?"},
 	{"ä: \xff", "line 1: there is a byte that is not text; is it the right file?"},
 	{"shared: [10.0.0.1\nlimits: {}", "line 2: not valid YAML: did not find expected ',' or ']' while parsing a flow sequence that begins on line 1" + syntax},

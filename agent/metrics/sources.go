@@ -9,7 +9,7 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// Sources are where a scrape reads, once a second at most for all clients. What is nil has no metrics.
+// Sources are where a scrape reads, once a second at most for all clients. Those that are nil have no metrics; Loop must be there.
 type Sources struct {
 	// Version is the agent's, Node and BootID are the node's name and boot id, Attach is the attach mode.
 	Version, Node, BootID, Attach string

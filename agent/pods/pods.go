@@ -179,13 +179,20 @@ func (r *Resolver) ByHostEnd(name string) (Change, bool) {
 // Changed returns a channel that has a value when there are new names.
 func (r *Resolver) Changed() <-chan struct{} { return r.changed }
 
-// Changes returns the names that are new since the last call, by cookie: the latest one of each netns. The end of a sandbox is no
-// change: its netns ends, too.
-func (r *Resolver) Changes() map[uint64]Change {
+// Changes returns names that no earlier call has returned, so many at most, by cookie: the latest one of each netns. The end of a sandbox is
+// no change: its netns ends, too.
+func (r *Resolver) Changes(most int) map[uint64]Change {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	changes := r.changes
-	r.changes = make(map[uint64]Change)
+	changes := make(map[uint64]Change)
+	for cookie, change := range r.changes {
+		if len(changes) == most {
+			signal(r.changed)
+			break
+		}
+		changes[cookie] = change
+		delete(r.changes, cookie)
+	}
 	return changes
 }
 

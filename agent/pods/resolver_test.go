@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -53,7 +54,12 @@ func TestSlowReader(t *testing.T) {
 			t.Error("nothing says that there are changes")
 		}
 		<-r.Changed()
-		last := r.Changes()
+		last := r.Changes(10)
+		if len(last) != 10 || len(r.Changed()) != 1 {
+			t.Errorf("%d changes, want 10 and more of them", len(last))
+		}
+		<-r.Changed()
+		maps.Copy(last, r.Changes(1000))
 		if n := len(last); n > cookies/2 {
 			t.Errorf("%d changes wait, want at most one for each netns there is", n)
 		}
@@ -64,7 +70,7 @@ func TestSlowReader(t *testing.T) {
 		}
 		// Nothing new, nothing sent.
 		publish(cookies/2, 100)
-		if n := len(r.Changes()) + len(r.Changed()); n != 0 {
+		if n := len(r.Changes(1000)) + len(r.Changed()); n != 0 {
 			t.Errorf("%d changes without a change", n)
 		}
 	})
@@ -93,7 +99,7 @@ func TestPublish(t *testing.T) {
 		r.publish()
 		select {
 		case <-r.Changed():
-			if got, want := r.Changes(), r.known[1]; !test.sent || len(got) != 1 || !got[1].equal(want) {
+			if got, want := r.Changes(1000), r.known[1]; !test.sent || len(got) != 1 || !got[1].equal(want) {
 				t.Errorf("%s: sent %+v, known is %+v", test.what, got, want)
 			}
 		default:

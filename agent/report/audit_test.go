@@ -127,7 +127,12 @@ func TestAuditOfSelection(t *testing.T) {
 			c.State = detector.Resolved
 			r.Publish(detector.Event{Kind: detector.EventResolved, Conflict: c})
 			write("pods/10.1.2.5", id+"\r\neth0")
-			if said := r.conflict(c).Books; len(said) != 2 || said[0].Reservation == nil || said[0].Reservation.Sandbox != id[:pods.ShortID] {
+			if said := r.conflict(c).Books; len(said) != 2 || said[0].Reservation == nil || said[0].Reservation.Sandbox != id[:pods.ShortID] || said[0].Reservation.Pod != nil {
+				t.Errorf("conflict %d: %+v", n+1, said)
+			}
+			// Its pod gets its name later.
+			c.Holders = []detector.Binding{{Key: key, Holder: detector.Holder{Pod: live[0].Pod, Sandbox: detector.Sandbox{ID: id[:pods.ShortID]}}}}
+			if said := r.conflict(c).Books; said[0].Reservation.Pod.String() != "shop/web" || r.causes.said[c.ID][0].Reservation.Pod != nil {
 				t.Errorf("conflict %d: %+v", n+1, said)
 			}
 			read()

@@ -2,6 +2,7 @@ package report
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/dupip/dupip/detector"
@@ -67,6 +68,24 @@ func (r *Report) RestoreBooks(said map[string][]document.Book) {
 // conflict returns the document of a conflict with what the books said.
 func (r *Report) conflict(c detector.Conflict) document.Conflict {
 	doc := document.NewConflict(c)
-	doc.Books = r.causes.said[c.ID]
+	doc.Books = named(r.causes.said[c.ID], doc.Holders)
 	return doc
+}
+
+// named returns books with the pods of reservations: those of holders may not have been known when the books were read.
+func named(said []document.Book, holders []document.Binding) []document.Book {
+	said = slices.Clone(said)
+	for i, b := range said {
+		if b.Reservation == nil || b.Reservation.Pod != nil || b.Reservation.Sandbox == "" {
+			continue
+		}
+		for _, h := range holders {
+			if p := h.Pod; p != nil && p.Sandbox == b.Reservation.Sandbox {
+				of := *b.Reservation // the other one is read by others
+				of.Pod = &document.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
+				said[i].Reservation = &of
+			}
+		}
+	}
+	return said
 }

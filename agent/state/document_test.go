@@ -157,6 +157,21 @@ func TestEncodeIsBounded(t *testing.T) {
 	}
 }
 
+// What is saved belongs to others, who read it meanwhile.
+func TestEncodeChangesNothing(t *testing.T) {
+	opts := testOptions(t.TempDir())
+	s := fullState(t, opts.nodeID())
+	for _, books := range s.Books {
+		books[0].Kind, books[0].Reservation.Pod.Name = "a\x1b", "b\x1b"
+	}
+	encode(s, opts)
+	for _, books := range s.Books {
+		if books[0].Kind != "a\x1b" || books[0].Reservation.Pod.Name != "b\x1b" {
+			t.Errorf("%+v", books[0])
+		}
+	}
+}
+
 // Fields of a newer agent under the same version are passed over.
 func TestUnknownFieldsAreFine(t *testing.T) {
 	opts := testOptions(t.TempDir())

@@ -155,7 +155,7 @@ func TestNames(t *testing.T) {
 	for len(got) < 2 {
 		select {
 		case <-r.Changed():
-			for cookie, change := range r.Changes() {
+			for cookie, change := range r.Changes(1) {
 				got[cookie] = change.Pod
 			}
 		case <-time.After(lab.Patience(20 * time.Second)):

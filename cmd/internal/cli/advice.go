@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -63,9 +64,12 @@ func (p *Printer) Advice(doc document.Conflicts) {
 // drillEnds says why nothing is to be done about a drill.
 const drillEnds = "It is a drill, which ends by itself."
 
+// pending is why a conflict is not confirmed; an agent of another version may not say it.
+func pending(c document.Conflict) string { return cmp.Or(c.Pending, "being verified") }
+
 // waitFor says what suspected conflicts wait for: the addresses by reason.
 func (p *Printer) waitFor(suspected []document.Conflict) {
-	reasons, addresses := grouped(suspected, func(c document.Conflict) string { return c.Pending }, addressOf)
+	reasons, addresses := grouped(suspected, pending, addressOf)
 	for _, reason := range reasons {
 		p.wrapped(2, fmt.Sprintf("%s: wait. Suspected, not confirmed: %s.", List(addresses[reason]), reason))
 	}
@@ -102,7 +106,7 @@ func (p *Printer) StoryAdvice(c *document.Conflict) {
 		return
 	case c.State == detector.Suspected:
 		p.println()
-		p.wrapped(2, "What to do: wait. It is suspected, not confirmed: "+c.Pending+".")
+		p.wrapped(2, "What to do: wait. It is suspected, not confirmed: "+pending(*c)+".")
 		return
 	case c.State != detector.Confirmed || c.Advice == nil:
 		return

@@ -59,9 +59,10 @@ func nodes(r request, doc document.Nodes) (any, string) {
 		d.Reported = d.Reported || !n.Reported.IsZero()
 	}
 	slices.SortStableFunc(doc.Nodes, func(a, b document.Node) int { return cmp.Compare(weight(b), weight(a)) })
-	d.list = cut(r, slices.DeleteFunc(doc.Nodes, func(n document.Node) bool {
+	d.Doc.Nodes = slices.DeleteFunc(doc.Nodes, func(n document.Node) bool {
 		return !r.selects(n.Name, string(n.State), string(n.Role), n.Address, n.Version, n.Boot)
-	}))
+	})
+	d.list = cut(r, d.Doc.Nodes)
 	return d, cli.Plural(agents, "node", "nodes")
 }
 
