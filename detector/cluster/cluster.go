@@ -187,23 +187,23 @@ const (
 
 // Member is one incarnation of an agent, or a reporter. Its JSON is published.
 type Member struct {
-	// Name is the node's name, Boot the kernel's boot id. A reporter's are the name and the UID of its pod.
+	// Name is the node's name; a reporter's is that of its pod.
 	Name string `json:"name"`
+	// Boot is the kernel's boot id; a reporter's is the UID of its pod.
 	Boot string `json:"boot"`
 	// Role is empty for an agent, "reporter" for what writes Events.
 	Role Role `json:"role,omitzero"`
 	// Epoch is the boot-time clock at the agent's start in nanoseconds.
 	Epoch int64 `json:"epoch"`
-	// Address is where it receives gossip, "10.0.0.1:7951". Version is the agent's.
+	// Address is where it receives gossip, "10.0.0.1:7951".
 	Address string `json:"address,omitzero"`
-	Version string `json:"version,omitzero"`
+	Version string `json:"version,omitzero"` // the agent's
 	// Self: it is this node's own agent.
 	Self bool `json:"self,omitzero"`
 	// State is alive, suspect, dead or left.
-	State State `json:"state"`
-	// Since is when it took that state, Heard when a message came from it last.
-	Since time.Time `json:"since,omitzero"`
-	Heard time.Time `json:"heard,omitzero"`
+	State State     `json:"state"`
+	Since time.Time `json:"since,omitzero"` // when it took that state
+	Heard time.Time `json:"heard,omitzero"` // when a message came from it last
 	// Unacked counts the leases that it has not acknowledged as their keeper.
 	Unacked int `json:"unacked"`
 	// Namesake: another member of the same node name is alive, too. That is a finding of its own.
@@ -222,24 +222,20 @@ func (m Member) Live() bool { return m.State == Alive || m.State == Suspect }
 
 // Status is the state of gossip at this node. Its JSON is published.
 type Status struct {
-	// Label is the cluster's name. Address is where this node receives gossip. Encrypted: a key is in use.
-	Label     string `json:"label,omitzero"`
-	Address   string `json:"address,omitzero"`
-	Encrypted bool   `json:"encrypted"`
+	Label     string `json:"label,omitzero"`   // the cluster's name
+	Address   string `json:"address,omitzero"` // where this node receives gossip
+	Encrypted bool   `json:"encrypted"`        // a key is in use
 	// Members counts the agents by state.
 	Members map[State]int `json:"membersByState,omitzero"`
 	// Reporters are those that are alive, by name; they are in no other list.
 	Reporters []Member `json:"-"`
-	// Leases are this node's own, Unacked those that a keeper has not acknowledged for more than a
-	// few seconds, Kept those that it keeps for others.
-	Leases  int `json:"leases"`
-	Unacked int `json:"leasesUnacked"`
-	Kept    int `json:"leasesKept"`
-	// Dropped counts messages that were not accepted or not sent, by reason. Sent and Received
-	// count messages by type.
+	Leases    int      `json:"leases"`        // this node's own
+	Unacked   int      `json:"leasesUnacked"` // those that a keeper has not acknowledged for more than a few seconds
+	Kept      int      `json:"leasesKept"`    // those that it keeps for others
+	// Dropped counts messages that were not accepted or not sent, by reason.
 	Dropped  map[string]uint64 `json:"dropped,omitzero"`
-	Sent     map[string]uint64 `json:"sent,omitzero"`
-	Received map[string]uint64 `json:"received,omitzero"`
+	Sent     map[string]uint64 `json:"sent,omitzero"`     // messages by type
+	Received map[string]uint64 `json:"received,omitzero"` // messages by type
 	// Problems are clauses for people that say what is wrong and what to do.
 	Problems []string `json:"problems,omitzero" text:"sentence"`
 }

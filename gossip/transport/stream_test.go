@@ -164,6 +164,23 @@ func TestRequestsEnd(t *testing.T) {
 	}
 }
 
+// A reply that is used has its place until then, so that others wait.
+func TestReplyHasItsPlace(t *testing.T) {
+	first := open(t, 1)
+	second := open(t, 2, serving(func(context.Context, []byte) []byte { return []byte("reply") }))
+	reading := make(chan struct{}, 1)
+	for range 2 {
+		if err := first.Request(t.Context(), 2, second.at, nil, reading, func([]byte) error {
+			if len(reading) != 1 {
+				t.Error("it has no place")
+			}
+			return nil
+		}); err != nil || len(reading) != 0 {
+			t.Errorf("%d places are taken, %v", len(reading), err)
+		}
+	}
+}
+
 // anywhere is any address.
 var anywhere = netip.MustParseAddrPort("10.0.0.1:7951")
 
