@@ -345,11 +345,11 @@ func checkHolders(t *testing.T, answers []document.Answer, conflicts []document.
 		t.Errorf("%d open conflicts of one address", len(open))
 	}
 	for id := range said {
-		over := top == detector.Confirmed && !owned[id]
-		if said[id] && !gone[id] && !(over && seen[id].Before(ended[id])) {
+		over := top == detector.Confirmed && !owned[id] && seen[id].Before(ended[id])
+		if said[id] && !gone[id] && !over {
 			want[id] = true
 		}
-		if over && want[id] && ended[id].Equal(deaths[id]) {
+		if top == detector.Confirmed && !owned[id] && want[id] && ended[id].Equal(deaths[id]) {
 			t.Errorf("%v is dead, as its own node knows", id)
 		}
 	}
