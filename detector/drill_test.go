@@ -111,7 +111,7 @@ func TestHistoryIsShared(t *testing.T) {
 	}
 }
 
-// The last conflict of an address stays while earlier ones do, whoever made it, so that no id is given out twice.
+// The history drops the earlier conflicts of an address before its last one, from whose number the next id is made.
 func TestHistoryKeepsTheLast(t *testing.T) {
 	w := newWorld(t, Options{MaxHistory: 20})
 	conflict := func(a, b, ip string) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Whoever adds a text to a holder adds it to Texts: it comes from other nodes.
+// Texts has every text of a holder, so that a reader cleans all that another node sends.
 func TestTexts(t *testing.T) {
 	var h Holder
 	for _, text := range h.Texts() {

@@ -2,7 +2,7 @@
 // keepers, replies to probe requests of other nodes, and sends probe requests about their holders.
 //
 // It is pure: an event and the time go in, messages go to a [Cluster] and [Action] values come out of [Exchange.Next].
-// It drives the node's [detector.Detector]; only packets and sockets are outside. A [Exchange] is not safe for
+// It drives the node's [detector.Detector]; only packets and sockets are outside. An [Exchange] is not safe for
 // concurrent use.
 package exchange
 
@@ -15,7 +15,7 @@ import (
 	"github.com/dupip/dupip/internal/schedule"
 )
 
-// Options configures a [Exchange].
+// Options configures an [Exchange].
 type Options struct {
 	// Node is the NodeID of this node.
 	Node     string
@@ -74,87 +74,87 @@ type Cluster interface {
 }
 
 // Next returns the next action, nil if there is none now. Carry out each action before the next call.
-func (p *Exchange) Next(now time.Time) Action {
-	for len(p.queue) == 0 {
-		r := p.requests.first(now)
+func (x *Exchange) Next(now time.Time) Action {
+	for len(x.queue) == 0 {
+		r := x.requests.first(now)
 		if r == nil {
 			return nil
 		}
-		p.advance(r, now)
+		x.advance(r, now)
 	}
-	a := p.queue[0]
-	p.queue[0] = nil
-	if p.queue = p.queue[1:]; len(p.queue) == 0 {
-		p.queue = nil
+	a := x.queue[0]
+	x.queue[0] = nil
+	if x.queue = x.queue[1:]; len(x.queue) == 0 {
+		x.queue = nil
 	}
 	return a
 }
 
-func (p *Exchange) add(a Action) { p.queue = append(p.queue, a) }
+func (x *Exchange) add(a Action) { x.queue = append(x.queue, a) }
 
 // NextTick returns when [Exchange.Tick] has something to do, zero for never.
-func (p *Exchange) NextTick() time.Time {
-	return schedule.Earlier(p.Detector.Next(), p.requests.next())
+func (x *Exchange) NextTick() time.Time {
+	return schedule.Earlier(x.Detector.Next(), x.requests.next())
 }
 
 // Tick does what is due at now.
-func (p *Exchange) Tick(now time.Time) {
-	p.Apply(p.Detector.Tick(now), now)
+func (x *Exchange) Tick(now time.Time) {
+	x.Apply(x.Detector.Tick(now), now)
 }
 
 // Apply turns the effects of a call of the detector into actions.
-func (p *Exchange) Apply(effects detector.Effects, now time.Time) {
+func (x *Exchange) Apply(effects detector.Effects, now time.Time) {
 	for _, e := range effects.Events {
-		p.add(e)
+		x.add(e)
 	}
 	for _, s := range effects.Probes {
 		switch {
-		case s.Holder.Node == p.Node:
-			p.add(Probe{Probe: s})
-		case p.clusterWide(s.Key.Network):
-			p.Requested++
-			p.Cluster.RequestProbe(s, p.localBindings(s.Key))
+		case s.Holder.Node == x.Node:
+			x.add(Probe{Probe: s})
+		case x.clusterWide(s.Key.Network):
+			x.Requested++
+			x.Cluster.RequestProbe(s, x.localBindings(s.Key))
 		default:
 			reason := "network " + s.Key.Network + " does not span the cluster"
-			p.Apply(p.Detector.Withdraw(s.Key, s.Holder, reason, now), now)
+			x.Apply(x.Detector.Withdraw(s.Key, s.Holder, reason, now), now)
 		}
 	}
 }
 
 // Observe takes a sighting on this node.
-func (p *Exchange) Observe(s detector.Sighting, now time.Time) {
-	p.Apply(p.Detector.Observe(s, now), now)
+func (x *Exchange) Observe(s detector.Sighting, now time.Time) {
+	x.Apply(x.Detector.Observe(s, now), now)
 	if s.Answer {
-		p.answered(&s)
+		x.answered(&s)
 	}
 }
 
 // Ready tells the exchange that the agent observes all interfaces; soon it knows all holders.
-func (p *Exchange) Ready(now time.Time) { p.ready = now }
+func (x *Exchange) Ready(now time.Time) { x.ready = now }
 
 // Receive takes a message of another node, except a [cluster.Query].
-func (p *Exchange) Receive(message cluster.Message, now time.Time) {
+func (x *Exchange) Receive(message cluster.Message, now time.Time) {
 	switch m := message.(type) {
 	case cluster.ConflictNotice:
-		p.observe(m.Key, m.Bindings, now)
+		x.observe(m.Key, m.Bindings, now)
 	case cluster.ProbeRequest:
-		p.observe(m.Key, m.Bindings, now)
-		p.receiveRequest(m, now)
+		x.observe(m.Key, m.Bindings, now)
+		x.receiveRequest(m, now)
 	case cluster.ProbeReply:
-		p.receiveReply(m, now)
+		x.receiveReply(m, now)
 	case cluster.Returned:
-		p.Apply(p.Detector.Returned(m.Node, now), now)
+		x.Apply(x.Detector.Returned(m.Node, now), now)
 	}
 }
 
 // observe passes bindings of other nodes to the detector.
-func (p *Exchange) observe(key detector.Key, bindings []cluster.Binding, now time.Time) {
-	if !p.clusterWide(key.Network) {
+func (x *Exchange) observe(key detector.Key, bindings []cluster.Binding, now time.Time) {
+	if !x.clusterWide(key.Network) {
 		return
 	}
 	for _, c := range bindings {
-		if c.Holder.ID.Node != p.Node {
-			p.Apply(p.Detector.Observe(sightingOf(key, c, false, c.LastSeen), now), now)
+		if c.Holder.ID.Node != x.Node {
+			x.Apply(x.Detector.Observe(sightingOf(key, c, false, c.LastSeen), now), now)
 		}
 	}
 }
@@ -168,14 +168,14 @@ func sightingOf(key detector.Key, c cluster.Binding, answer bool, at time.Time) 
 }
 
 // receiveReply passes the reply of another node to the detector.
-func (p *Exchange) receiveReply(t cluster.ProbeReply, now time.Time) {
+func (x *Exchange) receiveReply(t cluster.ProbeReply, now time.Time) {
 	s := t.Probe
-	if s.Holder.Node == p.Node {
+	if s.Holder.Node == x.Node {
 		return // other nodes cannot reply for this node's holders
 	}
 	node := "node " + cluster.NodeName(s.Holder.Node)
 	if t.Binding.Holder.ID == s.Holder {
-		p.Apply(p.Detector.DescribeAt(s.Key, s.Holder, func(key detector.Key, h *detector.Holder) {
+		x.Apply(x.Detector.DescribeAt(s.Key, s.Holder, func(key detector.Key, h *detector.Holder) {
 			given := h.Given
 			if *h = t.Binding.Holder; key != s.Key {
 				h.Given = given
@@ -185,19 +185,19 @@ func (p *Exchange) receiveReply(t cluster.ProbeReply, now time.Time) {
 	var effects detector.Effects
 	switch t.Outcome {
 	case cluster.Answered:
-		effects = p.Detector.Observe(sightingOf(s.Key, t.Binding, true, t.At), now)
+		effects = x.Detector.Observe(sightingOf(s.Key, t.Binding, true, t.At), now)
 	case cluster.Unanswered, cluster.Forwards:
-		effects = p.Detector.Unanswered(s, t.Outcome == cluster.Forwards, now)
+		effects = x.Detector.Unanswered(s, t.Outcome == cluster.Forwards, now)
 	case cluster.Gone:
 		if s.Purpose == "" { // it was not requested, so it may be outdated
-			effects = p.Detector.Recheck(s.Key, s.Holder, now)
+			effects = x.Detector.Recheck(s.Key, s.Holder, now)
 			break
 		}
-		effects = p.Detector.Withdraw(s.Key, s.Holder, node+": "+cmp.Or(t.Reason, "the holder is gone"), now)
+		effects = x.Detector.Withdraw(s.Key, s.Holder, node+": "+cmp.Or(t.Reason, "the holder is gone"), now)
 	case cluster.Refused:
-		effects = p.Detector.ProbeRefused(s, node+": "+t.Reason, t.RetryAt, now)
+		effects = x.Detector.ProbeRefused(s, node+": "+t.Reason, t.RetryAt, now)
 	case cluster.Unreachable:
-		effects = p.Detector.Unreachable(s, now)
+		effects = x.Detector.Unreachable(s, now)
 	}
-	p.Apply(effects, now)
+	x.Apply(effects, now)
 }

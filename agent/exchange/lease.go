@@ -7,57 +7,57 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-func (p *Exchange) clusterWide(network string) bool {
-	return p.Cluster != nil && p.spansCluster(network)
+func (x *Exchange) clusterWide(network string) bool {
+	return x.Cluster != nil && x.spansCluster(network)
 }
 
 // Configure sets which networks span the cluster, at the start and after each reload. The results of
 // spansCluster must not change until the next call.
-func (p *Exchange) Configure(spansCluster func(network string) bool, now time.Time) {
-	before := p.spansCluster
-	p.spansCluster = spansCluster
-	if before == nil || p.Cluster == nil {
+func (x *Exchange) Configure(spansCluster func(network string) bool, now time.Time) {
+	before := x.spansCluster
+	x.spansCluster = spansCluster
+	if before == nil || x.Cluster == nil {
 		return
 	}
-	for _, b := range p.Detector.Bindings(nil) {
-		was, is, own := before(b.Key.Network), spansCluster(b.Key.Network), b.Holder.ID.Node == p.Node
+	for _, b := range x.Detector.Bindings(nil) {
+		was, is, own := before(b.Key.Network), spansCluster(b.Key.Network), b.Holder.ID.Node == x.Node
 		switch {
 		case was == is:
 		case !own && !is:
-			p.Apply(p.Detector.Withdraw(b.Key, b.Holder.ID, "network "+b.Key.Network+" does not span the cluster any more", now), now)
+			x.Apply(x.Detector.Withdraw(b.Key, b.Holder.ID, "network "+b.Key.Network+" does not span the cluster any more", now), now)
 		case own && is:
-			if c := p.find(b.Key, b.Holder.ID); c != nil {
-				p.Cluster.Lease(cluster.Lease{Key: b.Key, Binding: *c})
+			if c := x.find(b.Key, b.Holder.ID); c != nil {
+				x.Cluster.Lease(cluster.Lease{Key: b.Key, Binding: *c})
 			}
 		case own:
-			p.Cluster.Withdraw(b.Key, b.Holder.ID, nil)
+			x.Cluster.Withdraw(b.Key, b.Holder.ID, nil)
 		}
 	}
 }
 
 // Publish leases the bindings of this node that have changed since the last call, and withdraws those
 // that have ended. Call it after each event.
-func (p *Exchange) Publish() {
-	if ended := p.Detector.TakeEnded(); len(ended) > 0 {
-		p.add(Ended(ended))
+func (x *Exchange) Publish() {
+	if ended := x.Detector.TakeEnded(); len(ended) > 0 {
+		x.add(Ended(ended))
 	}
-	for _, change := range p.Detector.TakeChanges() {
+	for _, change := range x.Detector.TakeChanges() {
 		b := change.Binding
 		switch {
-		case p.Cluster == nil:
+		case x.Cluster == nil:
 		case change.Ended:
 			// The network may have spanned the cluster when the binding was leased.
-			p.Cluster.Withdraw(b.Key, b.Holder.ID, change.OtherNodes)
-		case p.clusterWide(b.Key.Network):
-			p.Cluster.Lease(cluster.Lease{Key: b.Key, Binding: bindingOf(b, change.Occurrences)})
+			x.Cluster.Withdraw(b.Key, b.Holder.ID, change.OtherNodes)
+		case x.clusterWide(b.Key.Network):
+			x.Cluster.Lease(cluster.Lease{Key: b.Key, Binding: bindingOf(b, change.Occurrences)})
 		}
 	}
 }
 
 // localBindings returns this node's own holders of an address that count.
-func (p *Exchange) localBindings(key detector.Key) []cluster.Binding {
+func (x *Exchange) localBindings(key detector.Key) []cluster.Binding {
 	var own []cluster.Binding
-	holders, occurrences := p.Detector.LocalHolders(key)
+	holders, occurrences := x.Detector.LocalHolders(key)
 	for _, b := range holders {
 		own = append(own, bindingOf(b, occurrences))
 	}
@@ -65,8 +65,8 @@ func (p *Exchange) localBindings(key detector.Key) []cluster.Binding {
 }
 
 // find returns one of this node's own holders of an address, nil if it does not count.
-func (p *Exchange) find(key detector.Key, id detector.HolderID) *cluster.Binding {
-	for _, c := range p.localBindings(key) {
+func (x *Exchange) find(key detector.Key, id detector.HolderID) *cluster.Binding {
+	for _, c := range x.localBindings(key) {
 		if c.Holder.ID == id {
 			return &c
 		}

@@ -118,11 +118,6 @@ func (h holders) add(id string, list []document.Binding) {
 	}
 }
 
-func (h holders) have(id detector.HolderID) bool {
-	_, known := h[id]
-	return known
-}
-
 // list returns the holders, the oldest first.
 func (h holders) list() []document.Binding {
 	list := make([]document.Binding, 0, len(h))

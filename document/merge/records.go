@@ -143,7 +143,10 @@ func joined(records, ofAddress []record) document.Conflict {
 	if c.State == detector.Confirmed {
 		for _, r := range records {
 			if r.State == detector.Suspected { // it knows of these holders, too
-				all.add(r.node, slices.DeleteFunc(slices.Clone(r.Holders), func(b document.Binding) bool { return !all.have(b.ID()) }))
+				all.add(r.node, slices.DeleteFunc(slices.Clone(r.Holders), func(b document.Binding) bool {
+					_, known := all[b.ID()]
+					return !known
+				}))
 			}
 		}
 		for _, r := range ofAddress {

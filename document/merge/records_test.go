@@ -298,7 +298,7 @@ func earlier(answers []document.Answer) (list []document.Answer) {
 	return list
 }
 
-// identities are what must be the same whoever asks.
+// identities describe conflicts by what must not depend on which node asks.
 func identities(conflicts []document.Conflict) (list []string) {
 	for _, c := range conflicts {
 		line := fmt.Sprint(c.ID, " ", c.State, " ", c.SuspectedAt)

@@ -57,7 +57,7 @@ func TestRoutes(t *testing.T) {
 			[]string{"n9/b holder n2:2", "n1/b holder n1:1", "n2/b node"},
 		},
 		{
-			"by node, whoever found it first",
+			"ordered by the name of the node, not by the order of the answers",
 			[]document.Answer{
 				from("n3", sent(conflict("x-1", confirmed, 20, 0, c, b), to("n3", 0))),
 				from("n2", sent(conflict("x-1", confirmed, 21, 0, a, b), to("n2", 1))),

@@ -11,7 +11,7 @@ import (
 // The boots of two nodes with the name n1.
 const bootA, bootB = "aaaaaaaa-1", "bbbbbbbb-2"
 
-// Where packets go is said with the boots of nodes that have one name, also if only one of them has a holder.
+// Two nodes have one name, and one of them has a holder: the text that says where packets go shows their boot ids.
 func TestRoutesOfNamesakes(t *testing.T) {
 	c := twoPods("10.0.0.1")
 	c.Holders[0].BootID = bootA

@@ -134,7 +134,7 @@ func TestSentencesAboutAll(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	for _, reason := range []string{"found-at-start", "of tomorrow"} { // what is not known of any holder is said of all
+	for _, reason := range []string{"found-at-start", "of tomorrow"} { // a reason that names no holder is about all of them
 		if got, want := Situation(situation(notKnown(reason))), "It is not known which is newer: they were there before their agents."; got != want {
 			t.Errorf("%s: %q, want %q", reason, got, want)
 		}
