@@ -116,16 +116,14 @@ func (r record) together(o record) time.Duration {
 	return end.Sub(schedule.Later(r.SuspectedAt, o.SuspectedAt))
 }
 
-// joined joins the records of one conflict. The holders are those of the confirmed records, else of the open ones: a suspected one may
-// have holders that are not proven, a resolved one such that are dead, and whose interfaces belong to others by now. So a holder that is only in that of its own node, and that
-// others saw before its end, has gone. The times are the earliest.
+// joined joins the records of one conflict. The holders are those of the confirmed records, else of the suspected ones, else of the
+// resolved ones: a suspicion may have holders that are not proven, and a record that ended may have dead ones, whose interfaces belong
+// to others by now. The times are the earliest. ofAddress are all records of the address.
 func joined(records, ofAddress []record) document.Conflict {
-	present := records
-	for _, state := range []detector.State{detector.Confirmed, detector.Suspected} {
-		is := slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.State != state })
-		if len(is) > 0 {
-			present = is
-			break
+	var present []record
+	for _, state := range []detector.State{detector.Confirmed, detector.Suspected, detector.Resolved} {
+		if len(present) == 0 {
+			present = slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.State != state })
 		}
 	}
 	c := present[0].Conflict
@@ -141,19 +139,7 @@ func joined(records, ofAddress []record) document.Conflict {
 		}
 	}
 	if c.State == detector.Confirmed {
-		for _, r := range records {
-			if r.State == detector.Suspected { // it knows of these holders, too
-				all.add(r.node, slices.DeleteFunc(slices.Clone(r.Holders), func(b document.Binding) bool {
-					_, known := all[b.ID()]
-					return !known
-				}))
-			}
-		}
-		for _, r := range ofAddress {
-			if !r.isOpen() {
-				all.end(r)
-			}
-		}
+		all.settle(records, ofAddress)
 	}
 	for _, r := range records {
 		if cmp.Or(r.SuspectedAt.Compare(c.SuspectedAt), strings.Compare(r.ID, c.ID)) < 0 {
@@ -184,12 +170,24 @@ func joined(records, ofAddress []record) document.Conflict {
 	return c
 }
 
-// end notes which holders had gone when a resolved record of their own node ended.
-func (h holders) end(r record) {
-	for _, b := range r.Holders {
-		if last, ok := h[b.ID()]; ok && !last.own && b.NodeID() == r.node && last.binding.LastSeen.Before(r.ResolvedAt) {
-			last.binding.Gone = true
-			h[b.ID()] = last
+// settle adds what other records say of the holders of a confirmed conflict. A suspicion may know more of them. A holder has gone if a
+// record of its own node ended after everybody else had seen the holder last.
+func (h holders) settle(records, ofAddress []record) {
+	for _, r := range records {
+		if r.State == detector.Suspected {
+			h.add(r.node, slices.DeleteFunc(slices.Clone(r.Holders), func(b document.Binding) bool {
+				_, known := h[b.ID()]
+				return !known
+			}))
+		}
+	}
+	for _, r := range ofAddress {
+		for _, b := range r.Holders {
+			last, known := h[b.ID()]
+			if !r.isOpen() && known && !last.own && b.NodeID() == r.node && last.binding.LastSeen.Before(r.ResolvedAt) {
+				last.binding.Gone = true
+				h[b.ID()] = last
+			}
 		}
 	}
 }
