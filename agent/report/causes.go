@@ -9,10 +9,10 @@ import (
 	"github.com/dupip/dupip/document"
 )
 
-// causes are what this node's books said of confirmed conflicts, read once since there were two holders, because they say something else
-// when it is over. It belongs to the goroutine that owns the parts.
+// causes are what this node's books said of confirmed conflicts, at the first reading that began when there were two holders: later they
+// say something else. It belongs to the goroutine that owns the parts.
 type causes struct {
-	awaited map[string]detector.Conflict // by id: the books were not read since there were two holders
+	awaited map[string]detector.Conflict // by id: the books were not read since then
 	said    map[string][]document.Book   // by id
 }
 
@@ -27,8 +27,8 @@ func (r *Report) cause(e detector.Event) {
 	}
 }
 
-// ReadBooks keeps what the books say of conflicts, if they were read since there were two holders, and reports whether there are any. Call
-// it after each reading, in the goroutine that owns the parts.
+// ReadBooks keeps what the last reading of the books says of conflicts that had two holders when it began, and reports whether there are
+// any. Call it after each reading, in the goroutine that owns the parts.
 func (r *Report) ReadBooks() (kept bool) {
 	read := r.Books.Last().At
 	for id, c := range r.causes.awaited {

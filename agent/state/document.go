@@ -150,12 +150,14 @@ func encode(s State, opts Options) []byte {
 	body := head[:len(head)-1]
 	// What there is no room for is at the end, and of former holders, of which pods can make many.
 	body = appendList(body, "interfaces", s.Interfaces, 1, observe.MaxOrigins, cleaned[observe.Origin], restoredOrigin)
-	body = appendList(body, "former", s.Former, 0.25, maxFormer, func(b detector.Binding) document.Binding { return cleaned(document.NewBinding(b)) }, restoredFormer)
+	former := func(b detector.Binding) document.Binding { return cleaned(document.NewBinding(b)) }
+	body = appendList(body, "former", s.Former, 0.25, maxFormer, former, restoredFormer)
 	body = appendList(body, "open", s.Open, 1, maxOpen, conflict, restoredAs(true))
 	body = appendList(body, "history", s.History, 1, maxHistory, conflict, restoredAs(false))
 	return append(body, '}')
 }
 
+// cleaned returns a document with texts and times that decode leaves as they are.
 func cleaned[D any](doc D) D {
 	document.Clean(&doc, 0, time.Time{})
 	return doc
