@@ -14,6 +14,9 @@ import (
 // quick and small pack answers and reports. Each of their writers has about a megabyte.
 var quick, small = packers(gzip.BestSpeed), packers(gzip.BestCompression)
 
+// readers unpack both. Each has 40 kB, which many small answers would make anew.
+var readers = sync.Pool{New: func() any { return new(gzip.Reader) }}
+
 func packers(level int) *sync.Pool {
 	return &sync.Pool{New: func() any {
 		w, err := gzip.NewWriterLevel(io.Discard, level)
@@ -42,8 +45,9 @@ func pack(doc any, by *sync.Pool) (text, packed []byte, err error) {
 // unpack is the reverse of pack for what another node sent: doc gets what is within the bounds, with clean texts, and with times as if
 // made had been now.
 func unpack(packed []byte, doc any, most size, made func() time.Time, now time.Time) (had size, err error) {
-	r, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
+	r := readers.Get().(*gzip.Reader)
+	defer readers.Put(r)
+	if err = r.Reset(bytes.NewReader(packed)); err != nil {
 		return size{}, err
 	}
 	text, err := io.ReadAll(io.LimitReader(r, int64(most.bytes)+1))
