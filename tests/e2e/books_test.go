@@ -111,6 +111,7 @@ func TestWipedStore(t *testing.T) {
 	b.Do(b.agent.Kill())
 	b.Do(b.WipeStore()) // it says something else from now on
 	b.agent = b.Successor(b.agent)
+	b.says(explain, "same-node: confirmed") // again: until then its end would be awaited for longer
 	b.Do(b.StopPod(t.Context(), older))
 	past := []string{"resolved", "was open for", "Who had it before", "shop/older, interface veth", "Because: shop/older lost its reservation:", "has reserved the address for shop/newcomer."}
 	b.says(explain, past...)
