@@ -189,12 +189,14 @@ func (a *Agent) assemble(c *config.Config) error {
 	l.exchange = exchange.New(exchange.Options{Node: a.node.NodeID(), Detector: l.detector, Cluster: a.cluster})
 	a.audit = a.newAudit(l)
 	l.report = report.New(a.reportOptions(l))
-	a.metrics = metrics.New(l.report.Sources())
+	sources := l.report.Sources()
+	sources.Holders = a.opts.MetricsHolders == On
+	a.metrics = metrics.New(sources)
 	l.detected = a.metrics.ObserveDetection
 	a.loop = l
 	a.watcher.SetIgnore(c.Ignored)
 	l.table.Restore(predecessor.Interfaces)
-	l.report.RestoreBooks(predecessor.Books)
+	l.report.Restore(predecessor.Books, predecessor.Facts)
 	l.configure(c, time.Now())
 	l.restore(predecessor.Snapshot)
 	return nil
@@ -252,6 +254,7 @@ func (a *Agent) reportOptions(l *loop) report.Options {
 		Attach: string(a.observer.Mode()), MinOverlap: a.opts.MinOverlap.String(),
 		ConfigPath: a.opts.Config, StateDir: a.opts.StateDir,
 		Do:       l.do,
+		Changed:  func() { l.saveWithin(saveInterval) },
 		Detector: l.detector, Table: l.table, Prober: l.prober, Exchange: l.exchange, Captured: l.captures,
 		Watcher: a.watcher, Pods: a.pods, Store: a.store, Config: a.config, Books: a.audit, Cluster: a.cluster,
 	}

@@ -251,7 +251,14 @@ func (l *loop) event(e detector.Event) {
 		if !e.Restored && !e.Conflict.IsDrill() {
 			l.detected(e.Conflict.ConfirmedAt.Sub(e.Conflict.SecondSeen))
 		}
-		l.pods.Relist() // the advice depends on which sandboxes have stopped
+		l.pods.Relist() // the judgement depends on which sandboxes have stopped
+	}
+	if e.Kind == detector.EventConfirmed {
+		for _, b := range e.Conflict.Holders {
+			if h := b.Holder; h.ID.Node == l.table.Host.Node && h.Pod == (detector.Pod{}) {
+				l.pods.Renew(h.ID.Netns) // and on who they are
+			}
+		}
 	}
 	if e.Conflict.State == detector.Suspected {
 		l.saveWithin(saveInterval)
@@ -313,7 +320,7 @@ func (l *loop) saveWithin(wait time.Duration) {
 func (l *loop) save() {
 	l.saveAt = time.Time{}
 	s := state.State{Snapshot: l.detector.Snapshot(), Interfaces: l.table.Origins()}
-	s.Books = l.report.BooksOf(s.Snapshot)
+	s.Books, s.Facts = l.report.Kept(s.Snapshot)
 	l.store.Save(s)
 }
 

@@ -78,7 +78,14 @@ func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 	l.exchange = exchange.New(exchange.Options{Node: "n/b", Detector: l.detector})
 	l.report = report.New(report.Options{
 		Log: log, Self: cluster.Member{Name: "n", Boot: "b"}, Do: l.do,
-		Detector: l.detector, Table: l.table, Prober: l.prober, Exchange: l.exchange, Books: audit.New(audit.Options{}),
+		Detector: l.detector, Table: l.table, Prober: l.prober, Exchange: l.exchange, Pods: l.pods, Books: audit.New(audit.Options{}),
+	})
+	t.Cleanup(func() { // for those who wait for it
+		select {
+		case <-l.stopped:
+		default:
+			close(l.stopped)
+		}
 	})
 	l.configure(c, time.Now())
 	return l, probes

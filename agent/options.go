@@ -46,6 +46,8 @@ type Options struct {
 	ConfiguredEvidence string
 	// MetricsListen is the TCP address of /metrics, /healthz and /readyz; [Off] for none.
 	MetricsListen string
+	// MetricsHolders is "on": the pods of confirmed conflicts have series of their own; or [Off].
+	MetricsHolders string
 	// Cluster joins the node to a cluster; nil for an agent alone. New calls it when the agent is the
 	// only one on its node.
 	Cluster func(node cluster.Member) (Cluster, error)
@@ -70,7 +72,7 @@ type Cluster interface {
 // DefaultMinOverlap is the default of --min-overlap.
 const DefaultMinOverlap = time.Second
 
-// The values of settings that can be switched. Off switches off the metrics, the reading of CNI's networks, or the captures.
+// The values of settings that can be switched. Off switches off the metrics, those of holders, the reading of CNI's networks, or the captures.
 const (
 	On  = "on"
 	Off = "off"
@@ -104,7 +106,7 @@ func (o Options) Check() error {
 			return fmt.Errorf("--%s %q: must be an absolute path%s", p.flag, p.path, strings.TrimSuffix(", or "+p.otherwise, ", or "))
 		}
 	}
-	for _, s := range []struct{ flag, value string }{{"capture", o.Capture}, {"configured-evidence", o.ConfiguredEvidence}} {
+	for _, s := range []struct{ flag, value string }{{"capture", o.Capture}, {"configured-evidence", o.ConfiguredEvidence}, {"metrics-holders", o.MetricsHolders}} {
 		if s.value != On && s.value != Off {
 			return fmt.Errorf("--%s %q: must be on or off", s.flag, s.value)
 		}

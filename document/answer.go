@@ -122,7 +122,10 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, me
 	a.Node, a.BootID, a.At, a.Count = node, boot, now, 0
 	a.Omitted = min(max(a.Omitted, 0), maxOmitted)
 	own := a.NodeID()
-	a.Omitted += keep(&a.Bindings, func(b *Binding) bool { return b.Check() == nil && b.NodeID() == own }) +
+	a.Omitted += keep(&a.Bindings, func(b *Binding) bool {
+		b.Facts = nil // holders of conflicts have them
+		return b.Check() == nil && b.NodeID() == own
+	}) +
 		keep(&a.Conflicts, func(c *Conflict) bool { return c.saidBy(node, boot) }) +
 		keep(&a.Stories, func(s *Story) bool { return s.saidBy(node, boot) }) + cut(&a.Stories, maxStories) +
 		keep(&a.Findings, func(f *Finding) bool {
@@ -190,14 +193,17 @@ func cut[E any](list *[]E, n int) (omitted int) {
 	return omitted
 }
 
-// saidBy reports whether a node may say so of a conflict, without what it may not: advice, and the routes of others.
+// saidBy reports whether a node may say so of a conflict, without what it may not: the judgement, the routes of others, and facts of
+// their holders.
 func (c *Conflict) saidBy(node, boot string) bool {
 	made, err := c.Detector()
 	if err != nil {
 		return false
 	}
 	// Of a report that was too long, the holder is missing that shows that it is no drill.
-	c.Advice, c.Drill = nil, c.Drill && made.IsDrill()
+	c.Judgement, c.Drill = nil, c.Drill && made.IsDrill()
+	c.Shared = min(max(c.Shared, 0), maxShared)
+	checkFacts(c.Holders, cluster.NodeID(node, boot))
 	keep(&c.Routes, func(r *Route) bool {
 		r.Node, r.BootID = node, boot
 		return r.To == ToHolder && r.Holder != nil && *r.Holder >= 0 && *r.Holder < len(c.Holders) || r.To != ToHolder && r.Holder == nil
@@ -212,6 +218,9 @@ func (c *Conflict) saidBy(node, boot string) bool {
 
 func (s *Story) saidBy(node, boot string) bool {
 	s.Nodes, s.Verdicts = nil, nil
+	for _, list := range [][]Binding{s.Bindings, s.Former} {
+		checkFacts(list, "") // the holders of its conflict have them
+	}
 	s.Notes = s.Notes[max(len(s.Notes)-maxNotes, 0):]
 	keep(&s.Former, func(b *Binding) bool {
 		return b.Check() == nil && b.Network == s.Network && b.IP == s.IP && b.Node == node // perhaps before its last boot

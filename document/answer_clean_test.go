@@ -55,8 +55,8 @@ func TestAnswerInOwnName(t *testing.T) {
 	own("the status", got.Status.Node, got.Status.BootID)
 	own("a note", got.Stories[0].Notes[1].Node, got.Stories[0].Notes[1].BootID)
 	for _, c := range []Conflict{got.Conflicts[0], *got.Stories[0].Conflict} {
-		if c.Advice != nil || !c.Drill || len(c.Routes) != 1 || *c.Routes[0].Holder != 1 {
-			t.Errorf("advice %v, a drill is %t, routes %+v", c.Advice, c.Drill, c.Routes)
+		if c.Judgement != nil || c.Holders[0].Facts != nil || !c.Drill || len(c.Routes) != 1 || *c.Routes[0].Holder != 1 {
+			t.Errorf("judgement %v, facts %v, a drill is %t, routes %+v", c.Judgement, c.Holders[0].Facts, c.Drill, c.Routes)
 		}
 		own("a route", c.Routes[0].Node, c.Routes[0].BootID)
 		own("what the books said", c.Books[1].Node, ourBoot) // of any boot

@@ -63,8 +63,16 @@ func checkAnswer(t *testing.T, a Answer) {
 	}
 	conflict := func(c *Conflict) {
 		made, err := c.Detector()
-		if err != nil || c.Advice != nil || len(c.Routes) > 1 || c.Drill != made.IsDrill() {
+		if err != nil || c.Judgement != nil || c.Shared < 0 || len(c.Routes) > 1 || c.Drill != made.IsDrill() {
 			t.Fatalf("%+v, %v", c, err)
+		}
+		for _, b := range c.Holders {
+			if f := b.Facts; f != nil {
+				own("facts", b.Node, b.BootID)
+				if len(f.GivenOthers) > MaxGivenOthers || f.Process != nil && (f.Process.PID <= 0 || len(f.Process.Command) > MaxCommand) || f.Machine != nil && f.Machine.Prefix.Addr() != b.IP {
+					t.Fatalf("%+v", f)
+				}
+			}
 		}
 		for _, b := range c.Books {
 			own("what a book said", b.Node, ourBoot)

@@ -19,7 +19,7 @@ import (
 
 var (
 	noon    = time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.UTC)
-	compare = cmp.Options{cmpopts.EquateComparable(netip.Addr{})}
+	compare = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})}
 )
 
 const (
@@ -71,7 +71,12 @@ func fill(v reflect.Value, name string, text func(field string) string, at time.
 			}
 			return
 		case *netip.Addr:
-			*p = netip.MustParseAddr("10.0.0.7")
+			if *p = netip.MustParseAddr("10.0.0.7"); name == "GivenOthers" {
+				*p = p.Next()
+			}
+			return
+		case *netip.Prefix:
+			*p = netip.MustParsePrefix("10.0.0.7/24")
 			return
 		}
 		for field, value := range v.Fields() {
@@ -94,6 +99,10 @@ func names(field string) string {
 		return ourBoot
 	case "To":
 		return ToHolder
+	case "Behind":
+		return string(BehindAlive)
+	case "NetnsPath":
+		return "/run/netns/cni-1"
 	}
 	return field
 }
@@ -102,14 +111,22 @@ func names(field string) string {
 func fullAnswer(made time.Time) (a Answer) {
 	fill(reflect.ValueOf(&a).Elem(), "", names, made.Add(-time.Hour))
 	said := func(c *Conflict) {
-		c.Advice, c.Drill, c.Routes = nil, false, c.Routes[:1]
+		c.Judgement, c.Drill, c.Routes = nil, false, c.Routes[:1]
 	}
+	without := func(list []Binding) {
+		for i := range list {
+			list[i].Facts = nil
+		}
+	}
+	without(a.Bindings)
 	for i := range a.Conflicts {
 		said(&a.Conflicts[i])
 	}
 	for i := range a.Stories {
 		s := &a.Stories[i]
 		s.Nodes, s.Verdicts = nil, nil
+		without(s.Bindings)
+		without(s.Former)
 		said(s.Conflict)
 	}
 	a.At = made

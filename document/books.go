@@ -81,6 +81,8 @@ type Finding struct {
 	// ReservedFor is the id of the sandbox that has the reservation; ReservedPod is its pod, if that runs.
 	ReservedFor string `json:"reservedFor,omitzero"`
 	ReservedPod *Pod   `json:"reservedPod,omitzero"`
+	// Contested: the address is in a confirmed conflict that is open, whose judgement says what to do.
+	Contested bool `json:"contested,omitzero"`
 }
 
 // Reservation is an address that is reserved for a sandbox.

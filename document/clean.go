@@ -3,6 +3,7 @@ package document
 import (
 	"net/netip"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/dupip/dupip/detector"
@@ -37,9 +38,18 @@ func Clean(p any, shift time.Duration, latest time.Time) {
 	})
 }
 
-// Sanitize replaces in all texts of a document what a terminal would obey. p is a pointer.
+// Sanitize replaces in all texts of a document what a terminal would obey, but for the ends of the lines of a command. p is a pointer.
 func Sanitize(p any) {
-	walk(reflect.ValueOf(p).Elem(), "", func(s, _ string) string { return detector.Printable(s) }, nil)
+	walk(reflect.ValueOf(p).Elem(), "", func(s, tag string) string {
+		if tag != "command" {
+			return detector.Printable(s)
+		}
+		lines := strings.Split(s, "\n")
+		for n := range lines {
+			lines[n] = detector.Printable(lines[n])
+		}
+		return strings.Join(lines, "\n")
+	}, nil)
 }
 
 // shorten cuts all texts of a document but those that identify: these have the tag text:"id". p is a pointer.

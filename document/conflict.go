@@ -26,12 +26,15 @@ type Conflict struct {
 	Drill bool `json:"drill,omitzero"`
 	// Pending is why a suspected conflict is not confirmed yet, a clause for people.
 	Pending string `json:"pending,omitzero" text:"sentence"`
-	// Books are what the books of the holders' nodes said of the address when the conflict was confirmed.
+	// Books are what the books of the holders' nodes say of the address, if they were read since there are two; when it is over, what they
+	// said at first.
 	Books []Book `json:"books,omitzero"`
-	// Routes and Advice are present for the first 64 confirmed conflicts that are no drills, in /v1/conflicts and
+	// Shared counts the addresses that two nodes with holders share, in confirmed conflicts, as far as one of them knows; 0 for this one only.
+	Shared int `json:"shared,omitzero"`
+	// Routes and Judgement are present for the first 64 confirmed conflicts that are no drills, in /v1/conflicts and
 	// /v1/explain.
-	Routes []Route `json:"routes,omitzero"`
-	Advice *Advice `json:"advice,omitzero"`
+	Routes    []Route    `json:"routes,omitzero"`
+	Judgement *Judgement `json:"judgement,omitzero"`
 }
 
 // Route is where the kernel of a node sends its own packets to the address of a conflict.

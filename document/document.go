@@ -42,6 +42,8 @@ type Binding struct {
 	Unreachable  bool `json:"unreachable,omitzero"` // the holder's node does not answer
 	// Gone: the holder of a confirmed conflict has gone, or did not answer the last probes.
 	Gone bool `json:"gone,omitzero"`
+	// Facts are what its own node knows besides, of the holders of confirmed conflicts.
+	Facts *Facts `json:"facts,omitzero"`
 }
 
 // Pod is a Kubernetes pod, as the container runtime reports it. It is absent if it is unknown.

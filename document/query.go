@@ -2,8 +2,10 @@ package document
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/dupip/dupip/detector"
 )
@@ -13,11 +15,13 @@ var ErrNoSuchNode = errors.New("no such node")
 
 // Query selects the content of a document. Its zero value selects what is current on this agent.
 type Query struct {
-	IP      netip.Addr   // this address only; the zero Addr is all
-	Prefix  netip.Prefix // the addresses of this prefix only; the zero Prefix is all
-	All     bool         // resolved conflicts, too
-	Cluster bool         // the other agents, too
-	Node    string       // only agents with this node name, which may be the own one
+	IP     netip.Addr   // this address only; the zero Addr is all
+	Prefix netip.Prefix // the addresses of this prefix only; the zero Prefix is all
+	All    bool         // resolved conflicts, too
+	// Since is how long ago a resolved conflict may have ended: those were open at some time since then. 0 is any time.
+	Since   time.Duration
+	Cluster bool   // the other agents, too
+	Node    string // only agents with this node name, which may be the own one
 
 	// Only what concerns these; empty is all. A conflict concerns a pod that is one of its holders. Pod is "name" or
 	// "namespace/name".
@@ -31,6 +35,18 @@ var (
 	NodeStates     = []string{"alive", "suspect", "dead", "left"}
 )
 
+// MaxSince bounds [Query].Since.
+const MaxSince = 10 * 365 * 24 * time.Hour
+
+// ParseSince reads [Query].Since, which implies All.
+func ParseSince(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 || d > MaxSince {
+		return 0, fmt.Errorf("must be a duration such as 30m or 12h, at most %.0fh", MaxSince.Hours())
+	}
+	return d, nil
+}
+
 // SelectsKey reports whether q is about an address, whatever pods have it.
 func (q Query) SelectsKey(k detector.Key) bool { return q.selectsAddress(k.Network, k.IP) }
 
@@ -42,6 +58,7 @@ func (q Query) SelectsBinding(b Binding) bool {
 // SelectsConflict reports whether q is about a conflict.
 func (q Query) SelectsConflict(c Conflict) bool {
 	return q.selectsAddress(c.Network, c.IP) && (q.State == "" || c.State.String() == q.State) &&
+		(q.Since == 0 || c.State != detector.Resolved || time.Since(c.ResolvedAt) <= q.Since) &&
 		(q.SelectsPod(nil) || slices.ContainsFunc(c.Holders, func(b Binding) bool { return q.SelectsPod(b.Pod) }))
 }
 

@@ -1,8 +1,10 @@
 package document
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"time"
 
@@ -19,14 +21,33 @@ type report struct {
 // reportSize bounds the JSON of a report: it has [MaxHolders] holders at most, whose texts are names.
 var reportSize = size{bytes: 256 << 10, elements: 4 * MaxHolders, fields: 64 * MaxHolders}
 
-// EncodeReport returns a conflict as its node tells a reporter, in JSON packed by gzip, in at most limit bytes. From one that is too
-// long it leaves out holders, the last ones, and the ends of texts. at is now.
+// EncodeReport is [Conflict.EncodeReport] of what the detector knows.
 func EncodeReport(c detector.Conflict, at time.Time, limit int) ([]byte, error) {
-	r := report{at.Round(0), NewConflict(c)}
+	return new(NewConflict(c)).EncodeReport(at, limit)
+}
+
+// EncodeReport returns a conflict as its node tells a reporter, in JSON packed by gzip, in at most limit bytes. From one that is too
+// long it leaves out facts, the most important ones last, then what books say, holders, the last ones, and the ends of texts. at is now.
+func (c *Conflict) EncodeReport(at time.Time, limit int) ([]byte, error) {
+	r := report{at.Round(0), *c}
+	r.Conflict.Holders = slices.Clone(c.Holders)
 	text, packed, err := pack(r, small)
 	fits := func() bool {
 		had, _ := measure(text)
 		return err != nil || len(packed) <= limit && had.times(reportSize) <= 1
+	}
+	for _, leave := range []func(){
+		func() {
+			changeFacts(r.Conflict.Holders, func(f *Facts) { f.NetnsPath, f.NetnsInode, f.Process = "", 0, nil })
+		},
+		func() { r.Conflict.Books = nil },
+		func() { changeFacts(r.Conflict.Holders, func(f *Facts) { *f = Facts{Behind: f.Behind} }) },
+	} {
+		if fits() {
+			break
+		}
+		leave()
+		text, packed, err = pack(r, small)
 	}
 	if all := r.Conflict.Holders; !fits() && len(all) > 2 {
 		with := func(n int) bool {
@@ -37,8 +58,15 @@ func EncodeReport(c detector.Conflict, at time.Time, limit int) ([]byte, error) 
 		with(2 + sort.Search(len(all)-3, func(more int) bool { return !with(3 + more) }))
 	}
 	for longest := MaxName / 2; !fits(); longest /= 2 {
-		if longest < 7 {
+		switch {
+		case longest < 7:
 			return nil, fmt.Errorf("a report of a conflict needs %d bytes", len(packed))
+		case longest == MaxName/2: // the texts of c stay as they are
+			var own report
+			if err := json.Unmarshal(text, &own); err != nil {
+				return nil, fmt.Errorf("encoding a document: %w", err)
+			}
+			r = own
 		}
 		shorten(&r.Conflict, longest)
 		text, packed, err = pack(r, small)

@@ -88,7 +88,7 @@ func TestQuery(t *testing.T) {
 			t.Errorf("sent %v, received %v", s.Sent, s.Received)
 		}
 		// The agent gets the query as it was, without whom it was for.
-		asked := cluster.Query{Kind: cluster.QueryConflicts, IP: testKey(3).IP, All: true, Node: "node-1"}
+		asked := cluster.Query{Kind: cluster.QueryConflicts, IP: testKey(3).IP, All: true, Node: "node-1", Only: cluster.Only{Since: 12 * time.Hour}}
 		nodes[1].forgetMessages()
 		r = nodes[0].query(t, time.Second, asked)
 		got, _ := messages[cluster.Query](nodes[1])

@@ -167,6 +167,8 @@ func TestQueriesArrive(t *testing.T) {
 		{Prefix: netip.MustParsePrefix("10.0.0.0/24"), Namespace: "shop", Pod: "web-0", Network: "storage"},
 		{State: "suspected"},
 		{State: "resolved", All: true},
+		{Since: 36 * time.Hour, All: true},
+		{Since: document.MaxSince, All: true, Cluster: true},
 	} {
 		backend := newTable()
 		client := serve(t, backend)
@@ -191,7 +193,7 @@ func TestQueriesArrive(t *testing.T) {
 			want := want
 			switch name {
 			case "bindings", "audit":
-				want.All, want.State = false, ""
+				want.All, want.State, want.Since = false, "", 0
 			case "explain", "capture":
 				want = document.Query{IP: want.IP, Cluster: want.Cluster}
 			}

@@ -20,7 +20,7 @@ var narrow = []string{"ip", "namespace", "pod", "network", "node", "cluster"}
 // parameters are those of each document.
 var parameters = map[string][]string{
 	"/v1/bindings":  append([]string{"watch"}, narrow...),
-	"/v1/conflicts": append([]string{"watch", "all", "state"}, narrow...),
+	"/v1/conflicts": append([]string{"watch", "all", "since", "state"}, narrow...),
 	"/v1/explain":   {"ip", "cluster"},
 	"/v1/captures":  {"ip", "cluster"},
 	"/v1/audit":     narrow,
@@ -73,7 +73,12 @@ func parseQuery(path string, values url.Values) (q document.Query, watch bool, e
 	if q.State != "" && !slices.Contains(states, q.State) {
 		return q, watch, fmt.Errorf("state=%s: must be one of %s", q.State, strings.Join(states, ", "))
 	}
-	q.All = q.All || q.State == "resolved"
+	if text := get("since"); text != "" {
+		if q.Since, err = document.ParseSince(text); err != nil {
+			return q, watch, fmt.Errorf("since=%s: %w", text, err)
+		}
+	}
+	q.All = q.All || q.State == "resolved" || q.Since > 0
 	q.Cluster = q.Cluster || path == "/v1/explain" && get("cluster") == ""
 	return q, watch, nil
 }
@@ -95,6 +100,9 @@ func valuesOf(q document.Query, path string) url.Values {
 		if is {
 			set(name, "1")
 		}
+	}
+	if q.Since > 0 {
+		set("since", q.Since.String())
 	}
 	if path == "/v1/explain" && !q.Cluster {
 		set("cluster", "0") // of the cluster by default

@@ -51,7 +51,7 @@ func (h *handler) stream(watch func(context.Context, document.Query) (iter.Seq[a
 
 func (h *handler) watchConflicts(ctx context.Context, q document.Query) (iter.Seq[any], error) {
 	if q.State != "" || q.All {
-		return nil, fmt.Errorf("%w has open conflicts of both states: omit state and all", errWatch)
+		return nil, fmt.Errorf("%w has open conflicts of both states: omit state, all and since", errWatch)
 	}
 	if q.Cluster || q.Node+q.Namespace+q.Pod != "" {
 		return h.pollConflicts(ctx, q)

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -132,5 +133,40 @@ func TestRemoteHolders(t *testing.T) {
 	want := "veth-a/02:00:00:00:00:01/a/n1/x/a/00000001-1/10.0.0.1/default/cross-node/veth-b/02:00:00:00:00:01/b/n2/y/b/confirmed"
 	if len(got[conflictInfo.name]) != 1 || got[conflictInfo.name][want] != 1 {
 		t.Errorf("got %v, want %s", got[conflictInfo.name], want)
+	}
+}
+
+// The pods of a confirmed conflict have series of their own only if that is switched on: each pod once, of a crowd the oldest.
+func TestHoldersOfConflicts(t *testing.T) {
+	named := func(n int) detector.Binding {
+		return binding("x", detector.Pod{Namespace: "shop", Name: fmt.Sprint("web-", n)}, uint64(n))
+	}
+	var crowd []detector.Binding
+	for n := range 64 {
+		crowd = append(crowd, named(n))
+	}
+	open := []detector.Conflict{
+		conflict(1, detector.Confirmed, noon, named(1), named(2), named(2), binding("no name", detector.Pod{}, 3)),
+		conflict(2, detector.Suspected, noon, named(1), named(2)),
+		conflict(3, detector.Confirmed, noon, crowd...),
+	}
+	for n := range 2 { // escape shortens both networks to one
+		c := conflict(4, detector.Confirmed, noon, named(1), named(2))
+		c.ID, c.Key.Network = fmt.Sprintf("0000000%d-1", 4+n), fmt.Sprint(strings.Repeat("x", 300), n)
+		open = append(open, c)
+	}
+	sources := Sources{Loop: answering(LoopStats{Open: open})}
+	if got := families(t, New(sources))[conflictHolderInfo.name]; len(got) > 0 {
+		t.Errorf("nobody has asked for %v", got)
+	}
+	sources.Holders = true
+	got := families(t, New(sources))[conflictHolderInfo.name]
+	for _, want := range []string{"shop/web-1/10.0.0.1/default", "shop/web-2/10.0.0.1/default", "shop/web-0/10.0.0.3/default", "shop/web-7/10.0.0.3/default"} {
+		if got[want] != 1 {
+			t.Errorf("%s is missing", want)
+		}
+	}
+	if len(got) != 2+maxHolders+2 {
+		t.Errorf("%d series, want %d: %v", len(got), 2+maxHolders+2, got)
 	}
 }

@@ -39,7 +39,6 @@ func exportLoop(s LoopStats, out *series) {
 	for evidence := detector.Forwarded; evidence <= detector.Host; evidence++ {
 		out.add(bindings, float64(s.Counts.Bindings[evidence]), evidence.String())
 	}
-	exportConflicts(s.Open, out)
 
 	addByLabel(out, interfaces, s.States, interfaceStates...)
 	out.add(dadFailed, float64(s.DADFailed))
@@ -55,8 +54,8 @@ func exportLoop(s LoopStats, out *series) {
 	out.add(netlinkOverruns, float64(s.NetlinkOverruns))
 }
 
-// exportParts exports what is known without the loop.
-func (m *Metrics) exportParts(out *series) {
+// exportParts exports what is known without the loop; open are the open conflicts, if the loop has told them.
+func (m *Metrics) exportParts(open []detector.Conflict, out *series) {
 	if m.sources.Cluster != nil {
 		exportCluster(m.sources.Cluster.Status(), m.sources.Cluster.Members(), out)
 	}
@@ -77,7 +76,7 @@ func (m *Metrics) exportParts(out *series) {
 		out.addTime(configTimestamp, loadedAt)
 	}
 	if m.sources.Books != nil {
-		exportBooks(m.sources.Books(), out)
+		exportBooks(m.sources.Books(open), out)
 	}
 }
 

@@ -36,6 +36,7 @@ type Metrics struct {
 	// The rest belongs to gather.
 	failures uint64
 	gathered series
+	listed   listings
 }
 
 // New returns the metrics of an agent.
@@ -45,6 +46,7 @@ func New(sources Sources) *Metrics {
 		sources:   sources,
 		registry:  prometheus.NewRegistry(),
 		detection: prometheus.NewHistogram(detectionSeconds),
+		listed:    listings{make(map[listing]time.Time), make(map[pairOfHolders]int)},
 	}
 	m.registry.MustRegister(
 		m.detection,
@@ -68,13 +70,15 @@ func (m *Metrics) ObserveDetection(d time.Duration) {
 // gather returns all metrics, without those of the loop if it fails. It is not safe for concurrent use.
 func (m *Metrics) gather() ([]*dto.MetricFamily, error) {
 	m.gathered = nil
-	if stats, err := m.readLoop(); err == nil {
+	stats, err := m.readLoop()
+	if err == nil {
 		exportLoop(stats, &m.gathered)
+		exportConflicts(stats.Open, m.sources.Holders, &m.listed, &m.gathered)
 	} else {
 		m.failures++
 		m.log.Debug("reading metrics of the loop failed", "error", err)
 	}
-	m.exportParts(&m.gathered)
+	m.exportParts(stats.Open, &m.gathered)
 	m.gathered.add(buildInfo, 1, m.sources.Version, runtime.Version(), runtime.GOARCH)
 	m.gathered.add(nodeInfo, 1, m.sources.Node, m.sources.BootID, m.sources.Attach)
 	m.gathered.add(scrapeErrors, float64(m.failures), "loop")

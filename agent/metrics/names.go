@@ -24,12 +24,15 @@ var (
 	drills = gauge("dupip_drills",
 		"Open conflicts of addresses in 192.0.2.0/24, which are drills. No other metric of conflicts counts them.", "state")
 	conflictInfo = gauge("dupip_conflict_info",
-		"An open conflict with its two oldest holders, always 1. At most 100: confirmed ones first, then the oldest.",
+		"An open conflict with its two oldest holders, always 1. At most 100: confirmed ones first, then the oldest. The number at the end of id is 1 or 2, by turns.",
 		"id", "network", "ip", "state", "scope",
 		"first_pod", "first_netns", "first_interface", "first_mac", "first_node",
 		"second_pod", "second_netns", "second_interface", "second_mac", "second_node")
 	conflictInfoOmitted = gauge("dupip_conflict_info_omitted",
-		"Open conflicts without series of their own, because there are more than 100.")
+		"Open conflicts without series of their own, because there are more than 100, or one pair of holders had 200 in ten minutes.")
+	conflictHolderInfo = gauge("dupip_conflict_holder_info",
+		"With --metrics-holders on: a pod that has the address of a confirmed conflict, always 1. At most 8 of a conflict.",
+		"network", "ip", "holder_namespace", "holder_pod")
 	conflictHolders = gauge("dupip_conflict_holders",
 		"Holders of the address of an open conflict.", "id", "network", "ip")
 	conflictSuspected = gauge("dupip_conflict_suspected_timestamp_seconds",
@@ -127,7 +130,7 @@ var (
 // The books: what IPAM has reserved.
 var (
 	auditFindings = gauge("dupip_audit_findings",
-		"Addresses of which the node's books and the wire say different things, by kind: unreserved and mismatched ones will collide, unheld ones leaked.", "kind")
+		"Addresses of which the node's books and the wire say different things, by kind: unreserved and mismatched ones will collide, in_conflict ones were such and have collided, unheld ones leaked.", "kind")
 	rangeLeft = gauge("dupip_ipam_range_left_ratio",
 		"Part of a network's address range that is not reserved, from 0 to 1.", "book", "cni_network")
 )

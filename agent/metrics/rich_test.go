@@ -98,7 +98,7 @@ func richLoop() LoopStats {
 // rich answers for every source, each metric included.
 func rich() Sources {
 	return Sources{
-		Version: "v1.2.3", Node: "n1", BootID: "3f0c", Attach: "tcx",
+		Version: "v1.2.3", Node: "n1", BootID: "3f0c", Attach: "tcx", Holders: true,
 		Loop: answering(richLoop()),
 		Cluster: nodes{
 			cluster.Status{
@@ -115,9 +115,9 @@ func rich() Sources {
 		Pods:   func() (bool, int) { return true, 21 },
 		State:  func() (time.Time, int, error) { return noon, 4096, errors.New("no space left on device") },
 		Config: func() (time.Time, error) { return noon, nil },
-		Books: func() BookStats {
+		Books: func([]detector.Conflict) BookStats {
 			return BookStats{
-				Findings: map[string]int{"unreserved": 2, "mismatched": 0, "unheld": 7},
+				Findings: map[string]int{"unreserved": 2, "mismatched": 0, "unheld": 7, "in_conflict": 1},
 				Left:     []RangeLeft{{"host-local", "pods", 0.25}, {"host-local", "pods", 0.5}, {"host-local", "stor\x1bage", 1}},
 			}
 		},

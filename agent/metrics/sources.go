@@ -13,6 +13,8 @@ import (
 type Sources struct {
 	// Version is the agent's, Node and BootID are the node's name and boot id, Attach is the attach mode.
 	Version, Node, BootID, Attach string
+	// Holders has the pods of confirmed conflicts exported.
+	Holders bool
 
 	// Loop returns the figures of the agent's loop. It is never called while an earlier call still runs, should return when its
 	// context ends, after 5 s, and must not change what it returned. If it fails or is late, the scrape lacks these figures, and
@@ -27,7 +29,7 @@ type Sources struct {
 	Pods   func() (connected bool, known int)               // whether the container runtime answers; namespaces with a pod's name
 	State  func() (written time.Time, bytes int, err error) // as [state.Store.Status]
 	Config func() (loadedAt time.Time, err error)           // as [config.Watcher.Status]
-	Books  func() BookStats
+	Books  func(open []detector.Conflict) BookStats         // open are those of LoopStats, nil if Loop has failed
 
 	Log *slog.Logger // for a failure of Loop, at debug level; may be nil
 }

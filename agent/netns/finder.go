@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -224,47 +223,8 @@ func (f *Finder) id(file *os.File) (int, bool) {
 // Refs returns every other netns that can be opened, also those without an id, in no order. It prefers
 // a name to a process, because a process may end.
 func (f *Finder) Refs() ([]Ref, error) {
-	found := make(map[uint64]Ref)
-	err := eachName(func(path, name string) {
-		ino, err := inode(path)
-		if _, known := found[ino]; err == nil && ino != f.own && !known && len(found) < maxCandidates {
-			found[ino] = Ref{Path: path, Inode: ino, Name: name}
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	processes, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, fmt.Errorf("listing processes: %w", err)
-	}
-	for _, process := range processes {
-		pid, err := strconv.Atoi(process.Name())
-		if err != nil {
-			continue
-		}
-		path := "/proc/" + process.Name() + "/ns/net"
-		var ino uint64
-		link, err := os.Readlink(path) // takes half the time of a stat
-		if err != nil {
-			continue
-		}
-		if _, err := fmt.Sscanf(link, "net:[%d]", &ino); err != nil || ino == f.own {
-			continue
-		}
-		ref, ok := found[ino]
-		switch {
-		case !ok && len(found) < maxCandidates:
-			found[ino] = Ref{Path: path, Inode: ino, Pid: pid}
-		case ok && (ref.Pid == 0 || pid < ref.Pid):
-			ref.Pid = pid
-			if ref.Name == "" {
-				ref.Path = path
-			}
-			found[ino] = ref
-		}
-	}
-	return slices.Collect(maps.Values(found)), nil
+	found, err := find(func(ino uint64) bool { return ino != f.own })
+	return slices.Collect(maps.Values(found)), err
 }
 
 // inode returns the inode of the netns at path, and an error if path is no namespace file.

@@ -11,16 +11,31 @@ import (
 // have of its sandbox. "Not given" needs a result of this very interface, and an address that the pod's kernel has: the
 // guest of a virtual machine may have been given its address by others.
 func (i *Interface) Given(ip netip.Addr) detector.Given {
-	result := i.Pod.Result
-	given := slices.Contains(i.Pod.IPs, ip) ||
-		result != nil && slices.ContainsFunc(result.Addresses, func(p netip.Prefix) bool { return p.Addr() == ip })
 	switch {
 	case i.Origin.Role == SecondaryByResult: // the runtime and the result have the primary network only
 		return detector.GivenUnknown
-	case given:
+	case i.given(ip):
 		return detector.GivenYes
-	case result.Names(i.Name) && len(result.Addresses) > 0 && i.Seen && i.View.Has(ip):
+	case i.GivenOthers(ip) != nil && i.Seen && i.View.Has(ip):
 		return detector.GivenNo
 	}
 	return detector.GivenUnknown
+}
+
+// given reports whether the runtime or CNI's result has an address.
+func (i *Interface) given(ip netip.Addr) bool {
+	return slices.Contains(i.Pod.IPs, ip) || i.Pod.Result != nil &&
+		slices.ContainsFunc(i.Pod.Result.Addresses, func(p netip.Prefix) bool { return p.Addr() == ip })
+}
+
+// GivenOthers returns the addresses that CNI's result gives this very interface, if it is the primary one and neither the result nor the
+// runtime has ip.
+func (i *Interface) GivenOthers(ip netip.Addr) (others []netip.Addr) {
+	if i.Origin.Role == SecondaryByResult || !i.Pod.Result.Names(i.Name) || i.given(ip) {
+		return nil
+	}
+	for _, p := range i.Pod.Result.Addresses {
+		others = append(others, p.Addr())
+	}
+	return others
 }

@@ -22,6 +22,8 @@ type Interface struct {
 	*links.Interface
 	Ref    detector.Interface
 	Holder detector.HolderID
+	// Found is when the interface, or its present netns, was found.
+	Found time.Time
 	// Lost is when the last reference to the netns disappeared; zero while there is one, or never was.
 	Lost time.Time
 	// Pod is what the runtime reports about the pod in the netns, or else about the first one behind the interface; empty
@@ -137,7 +139,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 	var before netns.View
 	if i == nil {
 		i = &Interface{
-			Interface: next, Ref: ref, Holder: t.holderID(next),
+			Interface: next, Ref: ref, Holder: t.holderID(next), Found: now,
 			first: next.View, vlans: make(map[string][]bpf.VLAN), claimed: make(map[netip.Addr]time.Time), scanRequests: make(map[scanKey]requested),
 		}
 		t.interfaces[ref] = i
@@ -179,7 +181,7 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 	i.left = nil
 	if i.Holder != holder {
 		all = append(all, Observation{Kind: Gone, Interface: i.Ref, Reason: "the identity of its netns has changed"})
-		i.Pod = pods.Change{}
+		i.Pod, i.Found = pods.Change{}, now
 		for _, r := range i.queue { // packets of the previous netns
 			t.drop(r, droppedGone)
 		}

@@ -74,6 +74,11 @@ type Sandboxes struct {
 	Listed time.Time
 	// Complete: the list has all sandboxes of the runtime. It has not if there are too many, and libcni's cache never has.
 	Complete bool
+	// Netns has the cookies of the namespaces that sandboxes have, and whether one of these is ready. Settled: it has all of them.
+	Netns   map[uint64]bool
+	Settled bool
+	// None: there is no runtime, and never was one.
+	None bool
 }
 
 // Resolver maps netns to pods. Create it with [New]; Run it once. The other methods are
@@ -92,6 +97,7 @@ type Resolver struct {
 	schedule schedule
 	status   Status
 	listed   Sandboxes
+	none     bool // see Sandboxes.None
 
 	// The rest is Run's own.
 	cache                 *books.Cache
@@ -141,6 +147,14 @@ func (r *Resolver) Request(cookie uint64) {
 	if _, known := r.known[cookie]; !known && r.schedule.request(cookie, time.Now()) {
 		signal(r.wake)
 	}
+}
+
+// Renew is Request for a netns that may have been requested before: the first lists come quickly again.
+func (r *Resolver) Renew(cookie uint64) {
+	r.mu.Lock()
+	delete(r.schedule.pending, cookie)
+	r.mu.Unlock()
+	r.Request(cookie)
 }
 
 // Relist requests the runtime's list, for the state of its sandboxes, at most once in 2 s.
@@ -200,7 +214,9 @@ func (r *Resolver) Changes(most int) map[uint64]Change {
 func (r *Resolver) Sandboxes() Sandboxes {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.listed
+	last := r.listed
+	last.None = r.none || len(r.sockets) == 0
+	return last
 }
 
 // Status returns the state of the connection.
@@ -215,8 +231,10 @@ func (r *Resolver) Status() Status {
 // publish publishes the names of the table.
 func (r *Resolver) publish() {
 	known := r.table.named()
+	namespaces, settled := r.table.namespaces()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.listed.Netns, r.listed.Settled = namespaces, settled
 	for cookie, change := range known {
 		if old, ok := r.known[cookie]; !ok || !old.equal(change) {
 			r.changes[cookie] = change

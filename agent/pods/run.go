@@ -125,7 +125,7 @@ func (r *Resolver) list(ctx context.Context, rt *runtime) error {
 		ready[id] = s.ready
 	}
 	r.mu.Lock()
-	r.listed = Sandboxes{ready, began, len(r.table) == len(list) && rt.cache == nil}
+	r.listed = Sandboxes{Ready: ready, Listed: began, Complete: len(r.table) == len(list) && rt.cache == nil}
 	r.mu.Unlock()
 	r.connected(rt, len(list), len(list)-len(r.table))
 	r.publish()
@@ -207,6 +207,7 @@ func (r *Resolver) result(id string, info []byte) *books.Result {
 func (r *Resolver) connected(rt *runtime, sandboxes, omitted int) {
 	r.mu.Lock()
 	before := r.status
+	r.none = rt.cache != nil
 	r.status.RuntimeStatus = document.RuntimeStatus{
 		Socket: rt.socket, Name: rt.name, Version: rt.version, Connected: true,
 		Sandboxes: sandboxes, SandboxesOmitted: omitted, CacheError: before.CacheError,
@@ -253,6 +254,7 @@ func (r *Resolver) setError(err error, connected bool) {
 	defer r.mu.Unlock()
 	r.status.Connected, r.status.Error = connected, document.Text(err.Error(), maxText)
 	if !connected {
+		r.none = r.status.Socket == "" && errors.Is(err, ErrNoSocket)
 		r.listed = Sandboxes{}
 	}
 }

@@ -150,3 +150,15 @@ func (t table) named() map[uint64]Change {
 	}
 	return named
 }
+
+// namespaces returns the cookies of the namespaces that sandboxes have, each with whether one of them is ready, and reports whether all
+// sandboxes were read.
+func (t table) namespaces() (ready map[uint64]bool, all bool) {
+	ready, all = make(map[uint64]bool, len(t)), true
+	for _, s := range t {
+		if all = all && s.done; s.Cookie != 0 {
+			ready[s.Cookie] = ready[s.Cookie] || s.ready
+		}
+	}
+	return ready, all
+}

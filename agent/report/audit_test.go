@@ -68,8 +68,8 @@ func TestAuditOfSelection(t *testing.T) {
 			synctest.Wait()
 			r.ReadBooks()
 		}
-		metrics := func() string {
-			return fmt.Sprint(r.bookStats().Findings)
+		metrics := func(open ...detector.Conflict) string {
+			return fmt.Sprint(r.bookStats(open).Findings)
 		}
 		if read(); metrics() != "map[]" || r.ownAudit().Verdict != document.AuditNothing {
 			t.Errorf("without a list of sandboxes: %s, %s", metrics(), r.ownAudit().Verdict)
@@ -99,16 +99,16 @@ func TestAuditOfSelection(t *testing.T) {
 		if d := r.answer(cluster.Query{Kind: cluster.QueryFindings}); len(d.Unchecked) != 2 || !strings.HasPrefix(d.Unchecked[0], "network broken:") || len(d.Checked) != 2 {
 			t.Errorf("to another node: %q, %q", d.Unchecked, d.Checked)
 		}
-		if got := metrics(); got != "map[mismatched:0 unheld:0 unreserved:0]" {
+		if got := metrics(); got != "map[in_conflict:0 mismatched:0 unheld:0 unreserved:0]" {
 			t.Errorf("metrics: %s", got)
 		}
 		hidden.Store(new("veth9"))
-		if read(); metrics() != "map[mismatched:0 unreserved:0]" {
+		if read(); metrics() != "map[in_conflict:0 mismatched:0 unreserved:0]" {
 			t.Errorf("metrics with an interface that is not observed: %s", metrics())
 		}
 		hidden.Store(new(string))
 		list(time.Now(), false)
-		if read(); metrics() != "map[mismatched:0 unreserved:0]" {
+		if read(); metrics() != "map[in_conflict:0 mismatched:0 unreserved:0]" {
 			t.Errorf("metrics without a whole list of sandboxes: %s", metrics())
 		}
 		// A conflict has what the first reading said that began when there were two holders, also when it is over.
@@ -136,6 +136,34 @@ func TestAuditOfSelection(t *testing.T) {
 				t.Errorf("conflict %d: %+v", n+1, said)
 			}
 			read()
+		}
+		// An address that has collided has one alert: its finding is counted apart while the conflict is confirmed.
+		if err := os.Remove(filepath.Join(root, "pods/10.1.2.5")); err != nil {
+			t.Fatal(err)
+		}
+		read()
+		list(time.Now(), false)
+		read()
+		of := func(change func(*detector.Conflict)) detector.Conflict {
+			c := detector.Conflict{Key: key, State: detector.Confirmed, Holders: []detector.Binding{
+				{Holder: detector.Holder{ID: detector.HolderID{Node: "n2/b"}, InterfaceName: "veth7"}},
+				{Holder: detector.Holder{ID: detector.HolderID{Node: r.Self.NodeID()}, InterfaceName: "veth7"}},
+			}}
+			change(&c)
+			return c
+		}
+		if got := metrics(of(func(*detector.Conflict) {})); got != "map[in_conflict:1 mismatched:0 unreserved:0]" {
+			t.Errorf("with its conflict: %s", got)
+		}
+		for name, change := range map[string]func(*detector.Conflict){
+			"a suspicion":                   func(c *detector.Conflict) { c.State = detector.Suspected },
+			"a conflict of another address": func(c *detector.Conflict) { c.Key.IP = c.Key.IP.Next() },
+			"a conflict of another pod":     func(c *detector.Conflict) { c.Holders[1].Holder.InterfaceName = "veth8" },
+			"a conflict of other nodes":     func(c *detector.Conflict) { c.Holders = c.Holders[:1] },
+		} {
+			if got := metrics(of(change)); got != "map[in_conflict:0 mismatched:0 unreserved:1]" {
+				t.Errorf("with %s: %s", name, got)
+			}
 		}
 	})
 }

@@ -3,11 +3,13 @@ package report
 import (
 	"context"
 	"net/netip"
+	"slices"
 
 	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/report/collect"
+	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 )
@@ -33,9 +35,10 @@ func (r *Report) findings(q cluster.Query) document.Answer {
 		is = func(l audit.Live) bool { return pods.SelectsPod(document.NewPod(l.Pod)) }
 	}
 	a := document.Answer{Omitted: last.Omitted, Checked: last.Checked(only.Network, only.Prefix, is)}
+	open := r.judged()
 	for _, f := range last.Findings {
 		if only.SelectsFinding(f) {
-			f.Node, f.BootID = r.Self.Name, r.Self.Boot
+			f.Node, f.BootID, f.Contested = r.Self.Name, r.Self.Boot, r.collides(&f, open)
 			a.Findings = append(a.Findings, f)
 		}
 	}
@@ -69,11 +72,11 @@ func bookStatus(last audit.Result) (list []document.BookStatus) {
 	return list
 }
 
-// books returns what the books of this node say of an address. Call it in the goroutine that owns the parts.
-func (r *Report) books(ip netip.Addr) (list []document.Book) {
-	last := r.Books.Last()
+// books returns what the books of this node say of an address now.
+func (v *view) books(ip netip.Addr) (list []document.Book) {
+	last := v.Books.Last()
 	add := func(b document.Book) {
-		b.Node, b.BootID = r.Self.Name, r.Self.Boot
+		b.Node, b.BootID = v.Self.Name, v.Self.Boot
 		list = append(list, b)
 	}
 	if last.Err != nil {
@@ -83,16 +86,14 @@ func (r *Report) books(ip netip.Addr) (list []document.Book) {
 		b := document.Book{Kind: book.Book, CNINetwork: book.Network, Unreserved: last.Lost(book.Store), Error: text(book.Err)}
 		for _, covered := range book.Ranges {
 			// The configuration of a network that no pod is in may be left over.
-			if covered.Contains(ip) && r.inUse(book.Network) {
+			if covered.Contains(ip) && v.inUse[book.Network] {
 				b.Covers, b.Range = true, covered.String()
 			}
 		}
 		if found, reserved := book.Reservations[ip]; reserved {
 			b.Reservation = &document.Reservation{Sandbox: found.Sandbox[:min(len(found.Sandbox), pods.ShortID)], Since: found.Since.Round(0)}
-			for i := range r.Table.All() {
-				if found.Sandbox != "" && i.Pod.Sandbox.ID == b.Reservation.Sandbox {
-					b.Reservation.Pod = document.NewPod(i.Pod.Pod)
-				}
+			if found.Sandbox != "" {
+				b.Reservation.Pod = document.NewPod(v.pods[b.Reservation.Sandbox])
 			}
 		}
 		if b.Reservation != nil || b.Covers || b.Error != "" {
@@ -102,21 +103,22 @@ func (r *Report) books(ip netip.Addr) (list []document.Book) {
 	return list
 }
 
-// inUse reports whether the primary interface of any pod is in a network of CNI's configuration.
-func (r *Report) inUse(network string) bool {
-	for i := range r.Table.All() {
-		if audit.NetworkOf(i) == network {
-			return true
-		}
-	}
-	return false
-}
+// inConflict is the label of findings whose address has collided: a conflict tells of them, with its own alert.
+const inConflict = "in_conflict"
 
-// bookStats returns what /metrics has of the books.
-func (r *Report) bookStats() (stats metrics.BookStats) {
+// bookStats returns what /metrics has of the books. A finding says that an address will collide, so those of addresses that have are
+// counted apart.
+func (r *Report) bookStats(open []detector.Conflict) (stats metrics.BookStats) {
 	last := r.Books.Last()
 	if !last.Blind { // zeros would say that all is well
 		stats.Findings = last.Count()
+		stats.Findings[inConflict] = 0
+		for _, f := range last.Findings {
+			if f.Kind != document.Unheld && r.collides(&f, open) {
+				stats.Findings[f.Kind]--
+				stats.Findings[inConflict]++
+			}
+		}
 		if last.NoUnheld && stats.Findings[document.Unheld] == 0 {
 			delete(stats.Findings, document.Unheld)
 		}
@@ -127,4 +129,13 @@ func (r *Report) bookStats() (stats metrics.BookStats) {
 		}
 	}
 	return stats
+}
+
+// collides reports whether the pod of a finding is a holder of a confirmed conflict of its address.
+func (r *Report) collides(f *document.Finding, open []detector.Conflict) bool {
+	return slices.ContainsFunc(open, func(c detector.Conflict) bool {
+		return c.State == detector.Confirmed && c.Key.IP == f.IP && slices.ContainsFunc(c.Holders, func(b detector.Binding) bool {
+			return b.Holder.ID.Node == r.Self.NodeID() && b.Holder.InterfaceName == f.Interface
+		})
+	})
 }

@@ -18,12 +18,19 @@ type causes struct {
 
 // cause follows a conflict.
 func (r *Report) cause(e detector.Event) {
+	if e.Conflict.State == detector.Confirmed {
+		r.follow(0)
+	}
 	switch {
 	case e.Conflict.State != detector.Confirmed:
 		delete(r.causes.awaited, e.Conflict.ID)
 	case e.Kind == detector.EventConfirmed && r.causes.said[e.Conflict.ID] == nil:
 		r.causes.awaited[e.Conflict.ID] = e.Conflict
 		r.ReadBooks()
+	default:
+		if _, awaited := r.causes.awaited[e.Conflict.ID]; awaited {
+			r.causes.awaited[e.Conflict.ID] = e.Conflict
+		}
 	}
 }
 
@@ -33,43 +40,39 @@ func (r *Report) ReadBooks() (kept bool) {
 	read := r.Books.Last().At
 	for id, c := range r.causes.awaited {
 		if read.After(c.SecondSeen) {
-			said := r.books(c.Key.IP)
+			said := r.recentView().books(c.Key.IP)
 			document.Clean(&said, 0, time.Time{})
 			r.causes.said[id] = said
 			delete(r.causes.awaited, id)
+			r.tellFacts(c)
 			kept = true
 		}
 	}
 	return kept
 }
 
-// BooksOf returns what the books said of these conflicts, and forgets what they said of others. Call it in the goroutine that owns the
-// parts.
-func (r *Report) BooksOf(s detector.Snapshot) map[string][]document.Book {
-	said := make(map[string][]document.Book)
+// Kept returns what is kept of these conflicts: what the books said, and the facts of holders. It forgets that of others. Call it in the
+// goroutine that owns the parts.
+func (r *Report) Kept(s detector.Snapshot) (map[string][]document.Book, map[string]map[detector.HolderID]*document.Facts) {
+	said, known := make(map[string][]document.Book), make(map[string]map[detector.HolderID]*document.Facts)
 	for _, list := range [][]detector.Conflict{s.Open, s.History} {
 		for _, c := range list {
 			if books := r.causes.said[c.ID]; books != nil {
 				said[c.ID] = books
 			}
+			if facts := r.facts.known[c.ID]; facts != nil {
+				known[c.ID] = facts
+			}
 		}
 	}
-	r.causes.said = said
-	return maps.Clone(said)
+	r.causes.said, r.facts.known = said, known
+	return maps.Clone(said), maps.Clone(known)
 }
 
-// RestoreBooks restores what an earlier agent has kept. Call it before the agent runs.
-func (r *Report) RestoreBooks(said map[string][]document.Book) {
-	if said != nil {
-		r.causes.said = said
-	}
-}
-
-// conflict returns the document of a conflict with what the books said.
-func (r *Report) conflict(c detector.Conflict) document.Conflict {
-	doc := document.NewConflict(c)
-	doc.Books = named(r.causes.said[c.ID], doc.Holders)
-	return doc
+// Restore restores what an earlier agent has kept. Call it before the agent runs.
+func (r *Report) Restore(said map[string][]document.Book, known map[string]map[detector.HolderID]*document.Facts) {
+	maps.Copy(r.causes.said, said)
+	maps.Copy(r.facts.known, known)
 }
 
 // named returns books with the pods of reservations: those of holders may not have been known when the books were read.

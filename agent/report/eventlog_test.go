@@ -31,7 +31,9 @@ func newLogging(t *testing.T, level slog.Level) (*Report, *bytes.Buffer) {
 		return nil
 	}
 	opts.Log = slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: level}))
-	return New(opts), &out
+	r := New(opts)
+	r.facts.after = func(time.Duration, func()) {} // the test's goroutine owns the parts
+	return r, &out
 }
 
 // conflictOf is a conflict between a pod of this node and one of another.

@@ -14,14 +14,14 @@ const watchBuffer = 1024
 func (r *Report) WatchConflicts(ctx context.Context) (<-chan document.ConflictEvent, error) {
 	var watch chan document.ConflictEvent
 	err := r.Do(ctx, func() {
-		open := r.Detector.Conflicts(false)
+		open, view := r.Detector.Conflicts(false), r.newView()
 		watch = make(chan document.ConflictEvent, len(open)+watchBuffer)
 		for _, c := range open {
 			at := c.SuspectedAt
 			if c.State == detector.Confirmed {
 				at = c.ConfirmedAt
 			}
-			watch <- document.ConflictEvent{Type: c.State.String(), At: at.Round(0), Conflict: r.conflict(c)}
+			watch <- document.ConflictEvent{Type: c.State.String(), At: at.Round(0), Conflict: view.conflict(c)}
 		}
 		r.watches[watch] = true
 	})
@@ -56,7 +56,7 @@ func (r *Report) Publish(event detector.Event) {
 	r.cause(event)
 	if len(r.watches) > 0 {
 		doc := document.ConflictEvent{
-			Type: string(event.Kind), At: event.At.Round(0), Reason: event.Reason, Conflict: r.conflict(event.Conflict),
+			Type: string(event.Kind), At: event.At.Round(0), Reason: event.Reason, Conflict: r.recentView().conflict(event.Conflict),
 		}
 		for watch := range r.watches {
 			select {
@@ -66,6 +66,6 @@ func (r *Report) Publish(event detector.Event) {
 			}
 		}
 	}
-	r.reportConflict(event)
+	r.reportConflict(event.Conflict)
 	r.events.write(&event)
 }

@@ -55,9 +55,14 @@ func (r *Report) collect(ctx context.Context, q document.Query, kind cluster.Que
 	local := q.Node == "" || q.Node == r.Self.Name
 	var own document.Answer
 	var routes *routes
+	if local && hasFacts(kind) {
+		if err := r.readFacts(ctx); err != nil {
+			return nil, err
+		}
+	}
 	err := r.whenReady(ctx, func() {
 		c.Rules = collect.Rules(r.Table.Config())
-		if kind == cluster.QueryConflicts || kind == cluster.QueryStories {
+		if hasFacts(kind) {
 			routes = r.newRoutes()
 		}
 		if local {
@@ -87,6 +92,11 @@ func (r *Report) collect(ctx context.Context, q document.Query, kind cluster.Que
 	return c, c.Ask(ctx, r.Cluster, r.members(), q, kind)
 }
 
+// hasFacts reports whether answers to such queries have facts of holders.
+func hasFacts(kind cluster.QueryKind) bool {
+	return kind == cluster.QueryConflicts || kind == cluster.QueryStories
+}
+
 // answer returns what this node says to another one, up to the limits.
 func (r *Report) answer(q cluster.Query) document.Answer {
 	a := r.localAnswer(q)
@@ -114,14 +124,16 @@ func (r *Report) localAnswer(q cluster.Query) (a document.Answer) {
 			}
 		}
 	case cluster.QueryConflicts:
+		view := r.newView()
 		for _, c := range r.Detector.Conflicts(q.All) {
-			if doc := r.conflict(c); only.SelectsConflict(doc) {
+			if doc := view.conflict(c); only.SelectsConflict(doc) {
 				a.Conflicts = append(a.Conflicts, doc)
 			}
 		}
 	case cluster.QueryStories:
 		if q.IP.IsValid() {
-			a.Stories, a.Books = r.stories(q.IP), r.books(q.IP)
+			view := r.newView()
+			a.Stories, a.Books = view.stories(q.IP), view.books(q.IP)
 		}
 	case cluster.QueryCaptures:
 		if r.Captured == nil {
@@ -142,25 +154,27 @@ func (r *Report) localAnswer(q cluster.Query) (a document.Answer) {
 
 // queryOf is what another node asks for.
 func queryOf(q cluster.Query) document.Query {
-	return document.Query{IP: q.IP, Prefix: q.Only.Prefix, Namespace: q.Only.Namespace, Pod: q.Only.Pod, Network: q.Only.Network}
+	return document.Query{
+		IP: q.IP, Prefix: q.Only.Prefix, Namespace: q.Only.Namespace, Pod: q.Only.Pod, Network: q.Only.Network, Since: q.Only.Since,
+	}
 }
 
 // stories returns what the detector knows of an address, with the present names of this node's holders.
-func (r *Report) stories(ip netip.Addr) (list []document.Story) {
+func (v *view) stories(ip netip.Addr) (list []document.Story) {
 	names := make(map[detector.HolderID]detector.Holder)
-	for i := range r.Table.All() {
+	for i := range v.Table.All() {
 		names[i.Holder] = detector.Holder{InterfaceName: i.Name, NetnsName: i.Netns.Label(), Pod: i.Pod.Pod}
 	}
-	for _, s := range r.Detector.Explain(ip) {
+	for _, s := range v.Detector.Explain(ip) {
 		for n := range s.Notes {
 			h := &s.Notes[n].Holder
 			if now := names[h.ID]; now.Pod != (detector.Pod{}) {
 				h.Pod, h.NetnsName, h.InterfaceName = now.Pod, now.NetnsName, now.InterfaceName
 			}
 		}
-		doc := document.NewStory(r.Self, s)
+		doc := document.NewStory(v.Self, s)
 		if s.Conflict != nil {
-			doc.Conflict = new(r.conflict(*s.Conflict))
+			doc.Conflict = new(v.conflict(*s.Conflict))
 		}
 		list = append(list, doc)
 	}

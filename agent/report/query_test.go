@@ -2,9 +2,11 @@ package report
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -33,6 +35,12 @@ type fakeCluster struct {
 	members []cluster.Member
 	queries []cluster.Query
 	query   query
+	// reports encode what was told to reporters.
+	reports []func(at time.Time, most int) ([]byte, error)
+}
+
+func (o *fakeCluster) ReportConflict(_ detector.Key, _ bool, encode func(time.Time, int) ([]byte, error)) {
+	o.reports = append(o.reports, encode)
 }
 
 func (o *fakeCluster) Members() []cluster.Member { return o.members }
@@ -81,7 +89,12 @@ func newReport(t *testing.T, o *fakeCluster) *Report {
 	if o != nil {
 		opts.Cluster = o
 	}
+	var err error
+	if opts.Pods, err = pods.New(pods.Options{Socket: "none"}); err != nil {
+		t.Fatal(err)
+	}
 	r := New(opts)
+	r.facts.after = func(time.Duration, func()) {} // the test's goroutine owns the parts
 	r.lookup = func(netip.Addr) (route.Route, error) { return route.Route{Kind: route.Nowhere}, nil }
 	return r
 }
@@ -358,5 +371,59 @@ func TestAnswerOfSome(t *testing.T) {
 		if len(d.Bindings) != want {
 			t.Errorf("%+v: %d bindings, want %d", only, len(d.Bindings), want)
 		}
+	}
+}
+
+// An agent sends the conflicts that were open at some time since then, and a document has no others: an agent of an older version
+// sends all.
+func TestConflictsSince(t *testing.T) {
+	ended := func(node, other, ip string, ago time.Duration) detector.Conflict {
+		at, key := time.Now().Add(-ago), holding(node, ip, 1).Key
+		sum := sha256.Sum256([]byte(key.Network + "|" + ip))
+		return detector.Conflict{
+			ID: fmt.Sprintf("%x-1", sum[:4]), Key: key, State: detector.Resolved, Scope: detector.CrossNode,
+			SuspectedAt: at.Add(-time.Minute), ConfirmedAt: at.Add(-time.Minute), ResolvedAt: at,
+			Holders: []detector.Binding{holding(node, ip, 1), holding(other, ip, 2)},
+		}
+	}
+	old := &fakeCluster{
+		members: []cluster.Member{member("n2", cluster.Alive)},
+		query: func(cluster.Query) ([]document.Answer, []cluster.Member, error) {
+			return []document.Answer{{Node: "n2", BootID: "b", Conflicts: []document.Conflict{
+				document.NewConflict(ended("n2", "n3", "10.0.0.4", 11*time.Hour)), document.NewConflict(ended("n2", "n3", "10.0.0.5", 12*time.Hour+time.Minute)),
+			}}}, nil, nil
+		},
+	}
+	r := newReport(t, old)
+	r.Detector.Restore(detector.Snapshot{History: []detector.Conflict{
+		ended("n1", "n2", "10.0.0.3", 13*time.Hour), ended("n1", "n2", "10.0.0.2", 12*time.Hour+time.Minute), ended("n1", "n2", "10.0.0.1", time.Hour),
+	}}, time.Now())
+	r.observe(holding("n1", "10.0.0.9", 1))
+	r.observe(holding("n1", "10.0.0.9", 2))
+	ips := func(conflicts []document.Conflict) (list []string) {
+		for _, c := range conflicts {
+			list = append(list, c.IP.String())
+		}
+		return list
+	}
+	for since, want := range map[time.Duration][]string{
+		0:              {"10.0.0.9", "10.0.0.1", "10.0.0.2", "10.0.0.3"},
+		12 * time.Hour: {"10.0.0.9", "10.0.0.1"},
+		math.MaxInt64:  {"10.0.0.9", "10.0.0.1", "10.0.0.2", "10.0.0.3"},
+		-time.Hour:     {"10.0.0.9"}, // no agent sends it
+		math.MinInt64:  {"10.0.0.9"},
+	} {
+		a := r.answer(cluster.Query{Kind: cluster.QueryConflicts, All: true, Only: cluster.Only{Since: since}})
+		if got := ips(a.Conflicts); !slices.Equal(got, want) {
+			t.Errorf("since %v: %q, want %q", since, got, want)
+		}
+	}
+	got, err := r.Conflicts(t.Context(), document.Query{Cluster: true, All: true, Since: 12 * time.Hour})
+	if want := []string{"10.0.0.9", "10.0.0.1", "10.0.0.4"}; err != nil || !slices.Equal(ips(got.Conflicts), want) {
+		t.Errorf("%q, %v, want %q", ips(got.Conflicts), err, want)
+	}
+	// The other node may know a little earlier that a conflict is over.
+	if asked := old.queries[0]; !asked.All || asked.Only.Since <= 12*time.Hour || asked.Only.Since > 13*time.Hour {
+		t.Errorf("asked for %+v", asked)
 	}
 }

@@ -21,6 +21,20 @@ func (r *Report) Reply(q cluster.Query) {
 		r.replyStatus(q)
 		return
 	}
+	if hasFacts(q.Kind) && r.want(time.Now()) != nil && r.answering.TryAcquire(1) { // others get what is known
+		go func() {
+			defer r.answering.Release(1)
+			if r.readFacts(context.Background()) == nil { // else the agent is stopping
+				_ = r.Do(context.Background(), func() { r.reply(q) })
+			}
+		}()
+		return
+	}
+	r.reply(q)
+}
+
+// reply answers all queries but those for the status.
+func (r *Report) reply(q cluster.Query) {
 	answer := r.answer(q)
 	var confirmed []*document.Conflict
 	for i := range answer.Conflicts {

@@ -53,6 +53,8 @@ type Options struct {
 	// Do runs a function in the goroutine that owns the parts. It fails if the agent is stopping or
 	// ctx ends first.
 	Do func(ctx context.Context, f func()) error
+	// Changed is called in that goroutine when there is something new to keep, see [Report.Kept]. It may be nil.
+	Changed func()
 
 	// These belong to that goroutine. Captured is nil if that is switched off.
 	Detector *detector.Detector
@@ -77,10 +79,12 @@ type Report struct {
 	watches map[chan document.ConflictEvent]bool
 	events  *eventLog
 	causes  causes
-	// Of the queries of other nodes: those that look up routes, and those for the status.
-	routing, stating *semaphore.Weighted
-	encoding         chan struct{}                         // has a value for each answer that is encoded
-	lookup           func(netip.Addr) (route.Route, error) // [route.To]; tests replace it
+	facts   facts
+	view    *view // a recent one
+	// Of the queries of other nodes: those that look up routes, those for the status, and those that wait for facts.
+	routing, stating, answering *semaphore.Weighted
+	encoding                    chan struct{}                         // has a value for each answer that is encoded
+	lookup                      func(netip.Addr) (route.Route, error) // [route.To]; tests replace it
 }
 
 var _ api.Backend = (*Report)(nil)
@@ -94,12 +98,16 @@ func New(opts Options) *Report {
 		// If the agent is stopping, Close does it.
 		time.AfterFunc(wait, func() { _ = opts.Do(context.Background(), f) })
 	}
+	if opts.Changed == nil {
+		opts.Changed = func() {}
+	}
 	return &Report{
 		Options: opts,
 		watches: make(map[chan document.ConflictEvent]bool),
 		events:  newEventLog(opts.Log, after),
+		facts:   facts{known: make(map[string]map[detector.HolderID]*document.Facts), after: func(wait time.Duration, f func()) { time.AfterFunc(wait, f) }},
 		causes:  causes{awaited: make(map[string]detector.Conflict), said: make(map[string][]document.Book)},
-		routing: semaphore.NewWeighted(maxRoutedQueries), stating: semaphore.NewWeighted(maxRoutedQueries), encoding: make(chan struct{}, maxRoutedQueries),
+		routing: semaphore.NewWeighted(maxRoutedQueries), stating: semaphore.NewWeighted(maxRoutedQueries), answering: semaphore.NewWeighted(maxRoutedQueries), encoding: make(chan struct{}, maxRoutedQueries),
 		lookup: route.To,
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
-	"github.com/dupip/dupip/document"
 )
 
 const (
@@ -62,11 +61,11 @@ func (r *Report) summary() cluster.Summary {
 	return s
 }
 
-// reportConflict sends a conflict that was confirmed, has changed or is resolved to the reporters, unless it is a drill.
-func (r *Report) reportConflict(e detector.Event) {
-	if c := e.Conflict; !r.alone() && c.State != detector.Suspected && !c.IsDrill() {
-		r.Cluster.ReportConflict(c.Key, c.State == detector.Confirmed, func(at time.Time, most int) ([]byte, error) {
-			return document.EncodeReport(c, at, most)
-		})
+// reportConflict sends a conflict that was confirmed, has changed or is resolved to the reporters, unless it is a drill. Call it in the
+// goroutine that owns the parts.
+func (r *Report) reportConflict(c detector.Conflict) {
+	if !r.alone() && c.State != detector.Suspected && !c.IsDrill() {
+		doc := r.recentView().conflict(c)
+		r.Cluster.ReportConflict(c.Key, c.State == detector.Confirmed, doc.EncodeReport)
 	}
 }

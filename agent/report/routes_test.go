@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,9 +31,10 @@ func with(b detector.Binding, last byte) detector.Binding {
 }
 
 func confirmed(holders ...detector.Binding) detector.Conflict {
+	at := time.Now().Add(-time.Minute) // long enough ago that no facts are waited for
 	return detector.Conflict{
 		ID: "x-1", Key: holders[0].Key, State: detector.Confirmed, Scope: detector.CrossNode,
-		SuspectedAt: time.Now(), ConfirmedAt: time.Now(), Holders: holders,
+		SuspectedAt: at, ConfirmedAt: at, Holders: holders,
 	}
 }
 
@@ -192,7 +194,7 @@ func (r *Report) attach(name, master, peer string, index int, tag uint16) {
 	})
 }
 
-func TestRoutesAndAdviceOfTheCluster(t *testing.T) {
+func TestRoutesAndJudgementOfTheCluster(t *testing.T) {
 	here, there := holding("n1", "10.0.0.1", 1), holding("n2", "10.0.0.1", 2)
 	there.FirstSeen = here.FirstSeen.Add(time.Minute)
 	there.Holder.Pod = detector.Pod{Namespace: "shop", Name: "web-1"}
@@ -231,11 +233,15 @@ func TestRoutesAndAdviceOfTheCluster(t *testing.T) {
 			if err != nil || string(routes) != test.want {
 				t.Errorf("routes %s, %v; want %s", routes, err, test.want)
 			}
-			advice, err := json.Marshal(got.Conflicts[0].Advice)
-			const want = `{"newer":1,"than":0,"by":"firstSeen","afterSeconds":60,"remove":[` +
-				`{"holder":1,"because":"newer","command":"kubectl -n shop delete pod --field-selector metadata.name=web-1,spec.nodeName=n2"},{"holder":0}]}`
-			if err != nil || string(advice) != want {
-				t.Errorf("advice %s, %v; want %s", advice, err, want)
+			j := got.Conflicts[0].Judgement
+			if j == nil || j.Short == "" || j.Text == "" || len(j.Steps) == 0 {
+				t.Fatalf("judgement %+v", j)
+			}
+			j.Short, j.Text, j.Steps = "", "", nil
+			judgement, err := json.Marshal(j)
+			const want = `{"holders":[{"holder":0,"verdict":"open"},{"holder":1,"verdict":"open"}],"cause":"unknown","confidence":"open","short":"","text":"","steps":null}`
+			if err != nil || string(judgement) != want {
+				t.Errorf("judgement %s, %v; want %s", judgement, err, want)
 			}
 		})
 	}
@@ -268,12 +274,18 @@ func TestNamesakes(t *testing.T) {
 	if r := one.Routes[1]; r.NodeID() != member.NodeID() || r.ToNodeID() != "n1/b" || one.Holders[1].BootID != "boot-of-the-other" {
 		t.Errorf("route %+v of holders %+v", r, one.Holders)
 	}
-	for _, r := range one.Advice.Remove {
-		// The address of this node is unknown: it has no gossip.
-		want, at := []string{old, other}[r.Holder], []string{"", "192.0.2.2"}[r.Holder]
-		if r.On != want || r.Address != at {
-			t.Errorf("%+v, want it on %s at %q", r, want, at)
+	// The steps are about the machines, and no command reaches one by their name. The address of this node is unknown: it has no gossip.
+	at := make(map[string]string)
+	for _, step := range one.Judgement.Steps {
+		if step.Node != "" {
+			at[step.Node] = step.Address
 		}
+		if strings.Contains(step.Command, "delete") || strings.Contains(step.Command, "n1") {
+			t.Errorf("%+v", step)
+		}
+	}
+	if diff := cmp.Diff(map[string]string{old: "", other: "192.0.2.2"}, at); diff != "" || one.Judgement.Cause != document.CauseNamesakes {
+		t.Errorf("cause %s, steps on (-want +got)\n%s", one.Judgement.Cause, diff)
 	}
 	if diff := cmp.Diff([]string{old, other}, got.Pairs[0].Nodes); diff != "" {
 		t.Errorf("pair (-want +got)\n%s", diff)
@@ -296,7 +308,7 @@ func TestAwayOfOthers(t *testing.T) {
 	away := []document.Absence{{Node: "n2", BootID: "b", From: here.FirstSeen.Round(0), Until: there.FirstSeen.Add(time.Minute).Round(0)}}
 	// Who asks was cut off itself, after that.
 	later := cluster.Member{Name: "n2", Boot: "b", State: cluster.Alive, Address: "10.0.0.2:1", AwayFrom: there.FirstSeen.Add(time.Hour), AwayUntil: there.FirstSeen.Add(2 * time.Hour)}
-	for from, want := range map[string]string{"n3": "away", "n4": ""} {
+	for from, want := range map[string]string{"n3": document.CauseAway, "n4": document.CauseUnknown} {
 		o := &fakeCluster{
 			members: []cluster.Member{later, member("n3", cluster.Alive), member("n4", cluster.Alive)},
 			query: func(cluster.Query) (answers []document.Answer, _ []cluster.Member, _ error) {
@@ -311,8 +323,8 @@ func TestAwayOfOthers(t *testing.T) {
 			},
 		}
 		got, err := newReport(t, o).Conflicts(t.Context(), document.Query{Cluster: true})
-		if err != nil || len(got.Conflicts) != 1 || got.Conflicts[0].Advice == nil || got.Conflicts[0].Advice.Unknown != want {
-			t.Errorf("from %s: %+v, %v; want %q", from, got.Conflicts[0].Advice, err, want)
+		if err != nil || len(got.Conflicts) != 1 || got.Conflicts[0].Judgement == nil || got.Conflicts[0].Judgement.Cause != want {
+			t.Errorf("from %s: %+v, %v; want %q", from, got.Conflicts[0].Judgement, err, want)
 		}
 	}
 	members := []cluster.Member{

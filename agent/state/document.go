@@ -67,12 +67,17 @@ func decode(data []byte) (contents, error) {
 		return contents{}, fmt.Errorf("it has %d and %d conflicts, %d former holders and %d interfaces",
 			len(f.Open), len(f.History), len(f.Former), len(f.Interfaces))
 	}
-	c := contents{header: f.header, State: State{Books: make(map[string][]document.Book)}}
+	c := contents{header: f.header, State: State{
+		Books: make(map[string][]document.Book), Facts: make(map[string]map[detector.HolderID]*document.Facts),
+	}}
 	conflicts := func(from []json.RawMessage, open bool) []detector.Conflict {
 		list, invalid := decodeList(from, func(doc *document.Conflict) (detector.Conflict, error) {
 			made, err := restored(doc, open)
 			if n := min(len(doc.Books), maxBooks); err == nil && n > 0 {
 				c.Books[doc.ID] = doc.Books[:n]
+			}
+			if known := factsOf(doc); err == nil && len(known) > 0 {
+				c.Facts[doc.ID] = known
 			}
 			return made, err
 		})
@@ -102,6 +107,18 @@ func decodeList[D, E any](from []json.RawMessage, restored func(*D) (E, error)) 
 		list = append(list, element)
 	}
 	return list, invalid
+}
+
+// factsOf returns the facts of holders.
+func factsOf(doc *document.Conflict) map[detector.HolderID]*document.Facts {
+	known := make(map[detector.HolderID]*document.Facts)
+	for _, b := range doc.Holders {
+		if b.Facts != nil {
+			b.Facts.Check(b.IP)
+			known[b.ID()] = b.Facts
+		}
+	}
+	return known
 }
 
 // restored returns the conflict of a document.
@@ -141,6 +158,9 @@ func encode(s State, opts Options) []byte {
 		c.Holders = c.Holders[:min(len(c.Holders), document.MaxHolders)]
 		doc := cleaned(document.NewConflict(c))
 		doc.Books = s.Books[c.ID] // clean already, and not ours to change
+		for i, b := range c.Holders {
+			doc.Holders[i].Facts = s.Facts[c.ID][b.Holder.ID]
+		}
 		return doc
 	}
 	restoredAs := func(open bool) func(*document.Conflict) (detector.Conflict, error) {

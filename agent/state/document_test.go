@@ -3,8 +3,10 @@ package state
 import (
 	"bytes"
 	"encoding/json"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -194,10 +196,14 @@ func fullState(t testing.TB, node string) State {
 		Node: "n1", BootID: testBoot, Kind: "host-local", CNINetwork: "pods", Covers: true, Range: "10.0.0.1-10.0.0.254", Unreserved: 4,
 		Reservation: &document.Reservation{Sandbox: "0123456789abc", Pod: &document.Pod{Namespace: "shop", Name: "web-0"}, Since: testStart},
 	}}}
+	s.Facts = map[string]map[detector.HolderID]*document.Facts{s.History[0].ID: {s.History[0].Holders[0].Holder.ID: {
+		Behind: document.BehindStopped, GivenOthers: []netip.Addr{s.History[0].Key.IP.Next()}, NetnsPath: "/run/netns/cni-1", NetnsInode: 4026531840,
+		Process: &document.Process{PID: 7, Command: "cat"}, Machine: &document.Machine{Device: "eth0", Prefix: netip.PrefixFrom(s.History[0].Key.IP, 24), Since: testStart},
+	}}}
 	return s
 }
 
-// What explains a conflict survives a restart: who had the address before, and what the books said. Holders that no agent observes, and
+// What explains a conflict survives a restart: who had the address before, what was known of the holders, and what the books said. Holders that no agent observes, and
 // what is too much, do not.
 func TestExplanationIsKept(t *testing.T) {
 	opts := testOptions(t.TempDir())
@@ -205,7 +211,19 @@ func TestExplanationIsKept(t *testing.T) {
 	hostile := want
 	hostile.Former = append(slices.Clone(want.Former), detector.Binding{Key: sampleKey(1)})
 	hostile.Books = map[string][]document.Book{want.History[0].ID: want.Books[want.History[0].ID], "gone-1": {{Kind: "host-local"}}}
+	first, known := want.History[0], *want.Facts[want.History[0].ID][want.History[0].Holders[0].Holder.ID]
+	known.NetnsPath, known.Behind = "/run/netns/x; reboot", "odd"
+	hostile.Facts = map[string]map[detector.HolderID]*document.Facts{"gone-1": {}, first.ID: {{Node: "nobody"}: {Behind: document.BehindRunning}, first.Holders[0].Holder.ID: &known}}
+	before := known
 	read, err := decode(addTime(encode(hostile, opts), testStart))
+	if f := read.Facts[first.ID][first.Holders[0].Holder.ID]; err != nil || len(read.Facts) != 1 || f.NetnsPath != "" || f.Behind != "" || f.Process.PID != 7 {
+		t.Fatalf("%+v, %v", read.Facts, err)
+	}
+	if !reflect.DeepEqual(before, known) {
+		t.Errorf("encoding has changed %+v", known)
+	}
+	hostile.Facts = want.Facts
+	read, err = decode(addTime(encode(hostile, opts), testStart))
 	if err != nil || len(read.invalid) != 0 {
 		t.Fatalf("%d dropped: %v", len(read.invalid), err)
 	}

@@ -70,6 +70,8 @@ type State struct {
 	Interfaces []observe.Origin
 	// Books are what the node's books said of conflicts, by the id of the conflict, and clean.
 	Books map[string][]document.Book
+	// Facts are what was known of holders, by the id of the conflict. They are clean and do not change.
+	Facts map[string]map[detector.HolderID]*document.Facts
 }
 
 type status struct {
@@ -156,7 +158,7 @@ func (s *Store) load(now time.Time) State {
 	return read.State
 }
 
-// renameNode replaces the previous agent's node in the identity of its own holders and books.
+// renameNode replaces the previous agent's node in the identity of its own holders, their facts and books.
 func renameNode(s *State, from, to string) {
 	rename := func(list []detector.Binding) {
 		for i := range list {
@@ -169,6 +171,16 @@ func renameNode(s *State, from, to string) {
 		rename(c.Holders)
 	}
 	rename(s.Former)
+	for conflict, known := range s.Facts {
+		renamed := make(map[detector.HolderID]*document.Facts, len(known))
+		for id, facts := range known {
+			if id.Node == from {
+				id.Node = to
+			}
+			renamed[id] = facts
+		}
+		s.Facts[conflict] = renamed
+	}
 	for _, books := range s.Books {
 		for i := range books {
 			if books[i].NodeID() == from {

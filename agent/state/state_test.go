@@ -36,6 +36,7 @@ func (o Options) nodeID() string { return cluster.NodeID(o.Node, o.BootID) }
 var sameSnapshot = cmp.Options{
 	cmpopts.EquateEmpty(),
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 	sameOrigins,
 }
 
@@ -212,6 +213,9 @@ func TestSameBootRenamesOurHoldersOnly(t *testing.T) {
 	renameNode(&s, old.nodeID(), present.nodeID())
 	if former, book := s.Former[0].Holder.ID.Node, s.Books[s.History[0].ID][0].NodeID(); former != present.nodeID() || book != present.nodeID() {
 		t.Errorf("a former holder is of %q, a book of %q", former, book)
+	}
+	if c := s.History[0]; s.Facts[c.ID][c.Holders[0].Holder.ID] == nil || len(s.Facts[c.ID]) != 1 {
+		t.Errorf("facts of %v, the holder is %v", s.Facts[c.ID], c.Holders[0].Holder.ID)
 	}
 }
 

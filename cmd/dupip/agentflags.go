@@ -50,6 +50,8 @@ func (f *agentFlags) addTo(cmd *cobra.Command) {
 	flags.StringVar(&f.ConfiguredEvidence, "configured-evidence", agent.On,
 		"where nothing answers (netkit in L3 mode, macvlan, ipvlan), take what a pod's kernel has configured for an answer, or off: duplicates there stay suspected")
 	flags.StringVar(&f.MetricsListen, "metrics-listen", metrics.DefaultListen, "address of /metrics, /healthz and /readyz; \"off\" for none")
+	flags.StringVar(&f.MetricsHolders, "metrics-holders", agent.Off,
+		"series with the namespace and the pod of each holder of a confirmed conflict, to route alerts to teams; on or off")
 	flags.StringVar(&f.members.Bind, "bind", "", "address to listen on for other nodes' agents (default: all, if --join is given)")
 	flags.IntVar(&f.members.Port, "gossip-port", members.DefaultPort, "UDP and TCP port for other nodes' agents")
 	flags.StringVar(&f.members.Advertise, "advertise", "", "address at which other nodes reach this one (default: --bind, or the address of the default route)")
@@ -64,6 +66,7 @@ func (f *agentFlags) addTo(cmd *cobra.Command) {
 	query.Complete(cmd, "attach", attachModes...)
 	query.Complete(cmd, "capture", agent.On, agent.Off)
 	query.Complete(cmd, "configured-evidence", agent.On, agent.Off)
+	query.Complete(cmd, "metrics-holders", agent.On, agent.Off)
 	query.CompletePaths(cmd, "api-socket", "config", "state-dir", "cri-socket", "cni-conf-dir", "gossip-key-file")
 	query.Complete(cmd, "log-level", logging.Levels...)
 	query.Complete(cmd, "log-format", logging.Formats...)

@@ -9,6 +9,7 @@ import (
 	"github.com/dupip/dupip/agent/doctor"
 	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/cmd/internal/query"
+	"github.com/dupip/dupip/document/say"
 	"github.com/dupip/dupip/gossip/members"
 	"github.com/dupip/dupip/gossip/transport"
 )
@@ -74,7 +75,7 @@ func printReport(p *cli.Printer, report doctor.Report) {
 		}
 	}
 	s := report.Summary
-	fmt.Fprintf(p.Out, "\n%d ok, %s, %s", s.OK, cli.Plural(s.Warnings, "warning", "warnings"), cli.Plural(s.Failures, "failure", "failures"))
+	fmt.Fprintf(p.Out, "\n%d ok, %s, %s", s.OK, say.Plural(s.Warnings, "warning", "warnings"), say.Plural(s.Failures, "failure", "failures"))
 	if s.Skipped > 0 {
 		fmt.Fprintf(p.Out, ", %d skipped", s.Skipped)
 	}

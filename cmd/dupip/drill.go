@@ -17,10 +17,10 @@ import (
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/netns"
-	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/cmd/internal/query"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/say"
 )
 
 const (
@@ -216,7 +216,7 @@ func (d *drill) confirmed(ctx context.Context) error {
 	}
 	d.found = all[n]
 	d.print("confirmed %s after the second holder was seen: %s",
-		cli.Span(d.found.ConfirmedAt.Sub(d.found.SecondSeen)), cli.Conjoin(cli.Labels(d.found)))
+		say.Span(d.found.ConfirmedAt.Sub(d.found.SecondSeen)), say.Conjoin(say.Labels(d.found)))
 	return nil
 }
 
@@ -273,7 +273,7 @@ func (d *drill) over(ctx context.Context) error {
 		if d.found.Scope == detector.SameNode {
 			what = ", on one node only: what nodes tell each other was not tested"
 		}
-		d.print("the conflict ended %s after that: the drill has succeeded%s", cli.Span(time.Since(d.end)), what)
+		d.print("the conflict ended %s after that: the drill has succeeded%s", say.Span(time.Since(d.end)), what)
 	}
 	return err
 }

@@ -42,6 +42,7 @@ var refusedFlags = map[string]string{
 	"--capture=":                        "--capture is empty: give it a value, or leave it out",
 	"--capture=no":                      `--capture "no": must be on or off`,
 	"--configured-evidence=no":          `--configured-evidence "no": must be on or off`,
+	"--metrics-holders=yes":             `--metrics-holders "yes": must be on or off`,
 	"--attach=":                         "--attach is empty: give it a value, or leave it out",
 	"--attach=ebpf":                     `--attach: unknown attach mode "ebpf": use auto, tcx, tc or xdp`,
 	"--log-level=info+4":                `--log-level "info+4": must be debug, info, warn or error`,

@@ -100,7 +100,8 @@ func TestDocuments(t *testing.T) {
 				Conflict: "x-1", Network: key.Network, IP: key.IP, Holder: document.NewHolder(holding("n1", 1).Holder),
 				Frames: []document.Frame{{At: time.Now(), Length: 42, Data: []byte{7}}},
 			}}, Unchecked: []string{"nothing"}},
-			cluster.QueryStatus: {Status: &document.Status{Node: "another", Version: "0.2.0"}},
+			cluster.QueryFindings: {Findings: []document.Finding{{Kind: document.Unreserved, IP: key.IP, Holder: document.NewHolder(holding("n1", 1).Holder), Contested: true}}},
+			cluster.QueryStatus:   {Status: &document.Status{Node: "another", Version: "0.2.0"}},
 		}
 		answer := answers[q.Kind]
 		answer.At = time.Now()
@@ -118,7 +119,7 @@ func TestDocuments(t *testing.T) {
 	}
 	d := newDocuments(cluster.Member{Name: "r1", Boot: "boot", Role: cluster.Reporter}, reporter, collect.Rules(new(config.Config)))
 	first, err := d.Conflicts(t.Context(), document.Query{Cluster: true})
-	if err != nil || len(first.Conflicts) != 1 || first.Node != "r1" || first.Asked != 1 || first.Partial || first.Conflicts[0].Advice == nil {
+	if err != nil || len(first.Conflicts) != 1 || first.Node != "r1" || first.Asked != 1 || first.Partial || first.Conflicts[0].Judgement == nil {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	first.Conflicts[0].Holders[0].Node = "changed"
@@ -174,7 +175,7 @@ func TestDocuments(t *testing.T) {
 		{"127.0.0.1:9953", "/v1/conflicts", "add cluster=1", 503},
 		{"127.0.0.1:9953", "/v1/bindings?watch=1", "add cluster=1", 503},
 		{"localhost:40000", "/", "10.0.0.7", 200},
-		{"localhost:40000", "/", "&#34;kubectl dupip --dupip-namespace net explain IP&#34;", 200},
+		{"localhost:40000", "/audit", "&#34;kubectl dupip --dupip-namespace net explain 10.0.0.7&#34;", 200},
 		{"rebound.example", "/v1/conflicts", "localhost", 403},
 		{"rebound.example", "/", "localhost", 403},
 	} {

@@ -31,6 +31,8 @@ const (
 	tick = 200 * time.Millisecond
 	// membersEvery is how often it looks whose agents are alive.
 	membersEvery = 10 * time.Second
+	// membersAgain is how old what it knows of them may be where a conflict was reported: what is said of it depends on them.
+	membersAgain = time.Second
 	// maxExisting bounds the Events that are read when leading begins.
 	maxExisting = 20_000
 	// readAgain is how long the reporter waits if the Events cannot be read; after maxUnread failures it begins without them.
@@ -51,17 +53,18 @@ type reporter struct {
 	metrics   *metrics
 	documents *documents
 
-	busy    bool
-	leading bool
-	results chan func() // of the one request under way
-	looked  time.Time
-	retry   time.Time    // when the Events may be read again
-	unread  int          // how often that failed since this replica has the Lease
-	logged  time.Time    // when a write that failed was logged last
-	silent  int          // how many have failed since then
-	waiting atomic.Bool  // this replica has the Lease and does not write yet
-	turned  atomic.Int64 // when the loop turned last, Unix seconds
-	agents  atomic.Int64 // that are alive
+	busy     bool
+	leading  bool
+	results  chan func() // of the one request under way
+	looked   time.Time
+	reported bool         // conflicts were, since then
+	retry    time.Time    // when the Events may be read again
+	unread   int          // how often that failed since this replica has the Lease
+	logged   time.Time    // when a write that failed was logged last
+	silent   int          // how many have failed since then
+	waiting  atomic.Bool  // this replica has the Lease and does not write yet
+	turned   atomic.Int64 // when the loop turned last, Unix seconds
+	agents   atomic.Int64 // that are alive
 }
 
 // run runs the program until ctx ends.
@@ -151,14 +154,15 @@ func (r *reporter) take(report cluster.Report, now time.Time) {
 		r.log.Debug("a report was refused", "error", err)
 		return
 	}
+	r.reported = true
 	r.planner.Conflict(report.Node, conflict, now)
 }
 
 // turn begins the next request, if there is one to make.
 func (r *reporter) turn(ctx context.Context, now time.Time) {
 	r.turned.Store(now.Unix())
-	if now.Sub(r.looked) >= membersEvery || r.agents.Load() == 0 {
-		r.looked = now
+	if age := now.Sub(r.looked); age >= membersEvery || r.reported && age >= membersAgain || r.agents.Load() == 0 {
+		r.looked, r.reported = now, false
 		r.look(now)
 	}
 	until := r.election.Until()
@@ -180,19 +184,13 @@ func (r *reporter) turn(ctx context.Context, now time.Time) {
 		}
 	}
 	r.metrics.set(r.planner.Stats(), r.leading, int(r.agents.Load()))
+	r.metrics.judged.set(r.planner.Judged(now))
 }
 
 // look tells the planner whose agents are alive.
 func (r *reporter) look(now time.Time) {
-	alive := make(map[string]bool)
 	members := r.gossip.Members()
-	for _, m := range members {
-		if m.Role == cluster.Agent && m.Live() {
-			alive[m.NodeID()] = true
-		}
-	}
-	r.agents.Store(int64(len(alive)))
-	r.planner.Alive(alive, now)
+	r.agents.Store(int64(r.planner.Members(members, now)))
 	r.documents.forget(members)
 }
 

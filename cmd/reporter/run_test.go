@@ -203,6 +203,55 @@ func TestFailuresLogged(t *testing.T) {
 	}
 }
 
+// takeConflict takes a conflict of pods on nodes red and blue, as red reports it.
+func (r *reporter) takeConflict(t *testing.T, ip string, state detector.State, now time.Time) {
+	t.Helper()
+	c := detector.Conflict{
+		ID: "1-1", Key: detector.Key{Network: config.DefaultNetwork, IP: netip.MustParseAddr(ip)},
+		State: state, Scope: detector.CrossNode, SuspectedAt: now, ConfirmedAt: now, ResolvedAt: now,
+	}
+	for _, node := range []string{"red", "blue"} {
+		c.Holders = append(c.Holders, detector.Binding{
+			Key: c.Key, Evidence: detector.Announced, FirstSeen: now, Holder: detector.Holder{
+				ID: detector.HolderID{Node: cluster.NodeID(node, "boot"), Netns: 1}, Pod: detector.Pod{Namespace: "shop", Name: "on-" + node},
+			},
+		})
+	}
+	packed, err := document.EncodeReport(c, now, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.take(cluster.Report{Node: "red/boot", At: now, Conflict: packed}, now)
+}
+
+// TestJudgementMetric: each replica exports what is decided about a conflict, until it ends.
+func TestJudgementMetric(t *testing.T) {
+	const name = "dupip_conflict_judgement_info"
+	r, _ := newReporter(t, besideAgent(t), nil, failOnce())
+	exported := func() int {
+		n, err := testutil.GatherAndCount(r.metrics.registry, name)
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	r.takeConflict(t, "10.0.0.7", detector.Confirmed, time.Now().Add(-time.Minute))
+	r.until(t, "it is exported", func() bool { return exported() == 1 })
+	said := r.planner.Judged(time.Now())
+	if len(said) != 1 || said[0].Judgement == "" {
+		t.Fatalf("%+v", said)
+	}
+	if err := testutil.GatherAndCompare(r.metrics.registry, strings.NewReader(fmt.Sprintf(`
+# HELP dupip_conflict_judgement_info What is decided about a confirmed conflict by the facts of all nodes, always 1. At most 100, and 10 of one network: the oldest.
+# TYPE dupip_conflict_judgement_info gauge
+dupip_conflict_judgement_info{cause="unknown",confidence="open",ip="10.0.0.7",judgement=%q,network="default"} 1
+`, said[0].Judgement)), name); err != nil || r.leading {
+		t.Errorf("leads: %v; %v", r.leading, err)
+	}
+	r.takeConflict(t, "10.0.0.7", detector.Resolved, time.Now())
+	r.until(t, "it has gone", func() bool { return exported() == 0 })
+}
+
 // TestTake: what agents say reaches the planner and the documents; what is not valid, or a drill, makes no Event.
 func TestTake(t *testing.T) {
 	log := new(bytes.Buffer)
@@ -213,25 +262,7 @@ func TestTake(t *testing.T) {
 	}
 	now := time.Now()
 	r.planner.Lead(nil, now)
-	report := func(ip string, state detector.State) {
-		t.Helper()
-		c := detector.Conflict{
-			ID: "1-1", Key: detector.Key{Network: config.DefaultNetwork, IP: netip.MustParseAddr(ip)},
-			State: state, Scope: detector.CrossNode, SuspectedAt: now, ConfirmedAt: now, ResolvedAt: now,
-		}
-		for _, node := range []string{"red", "blue"} {
-			c.Holders = append(c.Holders, detector.Binding{
-				Key: c.Key, Evidence: detector.Announced, FirstSeen: now, Holder: detector.Holder{
-					ID: detector.HolderID{Node: cluster.NodeID(node, "boot"), Netns: 1}, Pod: detector.Pod{Namespace: "shop", Name: "on-" + node},
-				},
-			})
-		}
-		packed, err := document.EncodeReport(c, now, 4096)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.take(cluster.Report{Node: "red/boot", At: now, Conflict: packed}, now)
-	}
+	report := func(ip string, state detector.State) { r.takeConflict(t, ip, state, now) }
 	open := func(what string, want int) {
 		t.Helper()
 		if got := r.planner.Stats().Open; got != want {
@@ -242,7 +273,7 @@ func TestTake(t *testing.T) {
 	open("a drill", 0)
 	report("10.0.0.7", detector.Confirmed)
 	open("a conflict", 1)
-	if w := r.planner.Next(now); w == nil || !strings.HasPrefix(w.Event.Regarding.Name, "on-") || !strings.Contains(w.Event.Note, "pod shop/on-") {
+	if w := r.planner.Next(now.Add(3 * time.Second)); w == nil || !strings.HasPrefix(w.Event.Regarding.Name, "on-") || !strings.Contains(w.Event.Note, "pod shop/on-") {
 		t.Errorf("%+v", w)
 	}
 	r.take(cluster.Report{Node: "red/boot", At: now, Conflict: []byte("no report")}, now)

@@ -146,6 +146,8 @@ type Only struct {
 	Namespace string       `cbor:"2,keyasint,omitzero"`
 	Pod       string       `cbor:"3,keyasint,omitzero"` // "name" or "namespace/name"
 	Network   string       `cbor:"4,keyasint,omitzero"`
+	// Since is how long ago a resolved conflict may have ended.
+	Since time.Duration `cbor:"5,keyasint,omitzero"`
 }
 
 // Summary is the state of one node, for reporters.

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 	"github.com/dupip/dupip/internal/schedule"
 )
@@ -96,11 +97,14 @@ type witnessed struct {
 	own     bool // by the holder's own node
 }
 
-// add adds what the node with id reports. The report of the holder's own node wins; among the
+// add adds what the node with id reports. The report of the holder's own node wins, and only that has facts; among the
 // others one that has the name of the pod.
 func (h holders) add(id string, list []document.Binding) {
 	for _, b := range list {
 		holder, own := b.ID(), b.NodeID() == id
+		if b.Node != cluster.NodeName(id) { // perhaps before the last boot of its node
+			b.Facts = nil
+		}
 		old, known := h[holder]
 		switch {
 		case !known && len(h) < maxHolders, known && own && !old.own:
@@ -109,6 +113,7 @@ func (h holders) add(id string, list []document.Binding) {
 			if old.binding.Pod == nil {
 				old.binding.Holder = b.Holder
 			}
+			old.binding.Facts = cmp.Or(old.binding.Facts, b.Facts)
 			old.binding.LastSeen = schedule.Later(old.binding.LastSeen, b.LastSeen)
 			// It is unreachable only if it is so for all nodes, and gone if it is so for one.
 			old.binding.Unreachable = old.binding.Unreachable && b.Unreachable

@@ -199,6 +199,35 @@ func TestHolderDescriptions(t *testing.T) {
 	}
 }
 
+// A holder has the facts that its own node knows, at last of an earlier boot; the count of shared addresses is the highest.
+func TestFacts(t *testing.T) {
+	a, b := on("n1", 1, 10), on("n2", 2, 20)
+	with := func(b document.Binding, behind document.Behind) document.Binding {
+		b.Facts = &document.Facts{Behind: behind}
+		return b
+	}
+	first := conflict("x-1", detector.Confirmed, 20, 0, with(a, "running"), with(b, "stopped"))
+	second := conflict("x-1", detector.Confirmed, 20, 0, with(a, "stopped"), with(b, "running"))
+	third := conflict("x-1", detector.Confirmed, 20, 0, with(a, "stopped"), with(b, "stopped"))
+	first.Shared, second.Shared = 2, 3
+	stranger := from("n3", third)
+	permuted([]document.Answer{from("n1", first), from("n2", second), stranger}, func(answers []document.Answer) {
+		list, _ := Conflicts(answers, rules)
+		if h := list[0].Holders; h[0].Facts.Behind != "running" || h[1].Facts.Behind != "running" || list[0].Shared != 3 {
+			t.Errorf("%+v, %+v, %d shared", h[0].Facts, h[1].Facts, list[0].Shared)
+		}
+	})
+	before := conflict("x-1", detector.Resolved, 20, 30, with(a, "stopped"), b)
+	rebooted := from("n1", before)
+	rebooted.BootID, rebooted.Self = "later", true
+	permuted([]document.Answer{rebooted, from("n2", conflict("x-1", detector.Resolved, 20, 30, with(a, "running"), b))}, func(answers []document.Answer) {
+		list, _ := Conflicts(answers, rules)
+		if f := list[0].Holders[0].Facts; len(list) != 1 || f == nil || f.Behind != "stopped" {
+			t.Errorf("%d conflicts, %+v", len(list), f)
+		}
+	})
+}
+
 func TestBindings(t *testing.T) {
 	lower, bridge, again := on("n1", 7, 1), on("n1", 8, 1), on("n2", 4, 5)
 	lower.IP, bridge.Network, again.BootID = netip.MustParseAddr("10.0.0.0"), "docker0", "c"

@@ -129,7 +129,7 @@ func joined(records, ofAddress []record) document.Conflict {
 	c := present[0].Conflict
 	all, nodes := make(holders), make(map[string]bool)
 	for _, r := range present {
-		c.Scope = max(c.Scope, r.Scope)
+		c.Scope, c.Shared = max(c.Scope, r.Scope), max(c.Shared, r.Shared)
 		if r.ResolvedAt.After(c.ResolvedAt) {
 			c.ResolvedAt = r.ResolvedAt
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
-	"github.com/dupip/dupip/document/advice"
+	"github.com/dupip/dupip/document/judge"
 	"github.com/dupip/dupip/internal/schedule"
 )
 
@@ -195,6 +195,9 @@ func history(random *rand.Rand) (answers []document.Answer, deaths map[detector.
 				}
 				if p.from+late <= now && now < p.to+late && !cut {
 					p.LastSeen = at(now - late) // as that node was told
+					if p.Facts = truth(p.Binding); p.Node != name {
+						p.Facts = &document.Facts{Behind: document.BehindForgotten} // which it cannot know
+					}
 					p.Unreachable, p.Gone = random.IntN(20) == 0, random.IntN(20) == 0
 					live = append(live, p.Binding)
 					local = local || p.Node == name
@@ -230,6 +233,11 @@ func history(random *rand.Rand) (answers []document.Answer, deaths map[detector.
 		}
 	}
 	return answers, deaths
+}
+
+// truth is what a node knows of its own holder.
+func truth(b document.Binding) *document.Facts {
+	return &document.Facts{NetnsInode: 1000 + b.NetnsCookie}
 }
 
 // Laws of the merged view, over generated histories of which any nodes are missing: the live holders are those of the gravest open records
@@ -355,6 +363,9 @@ func checkHolders(t *testing.T, answers []document.Answer, conflicts []document.
 	}
 	for _, c := range conflicts {
 		for _, b := range c.Holders {
+			if own := owned[b.ID()] && c.State != detector.Resolved; own && b.Facts == nil || b.Facts != nil && !reflect.DeepEqual(b.Facts, truth(b)) {
+				t.Errorf("%v has the facts %+v, its own node says so: %t", b.ID(), b.Facts, own)
+			}
 			if c.State == detector.Resolved || b.Gone {
 				continue
 			}
@@ -371,11 +382,9 @@ func checkHolders(t *testing.T, answers []document.Answer, conflicts []document.
 		if c.State != detector.Confirmed {
 			continue
 		}
-		if a := advice.Of(c, nil, nil); a != nil {
-			for _, r := range a.Remove {
-				if id := c.Holders[r.Holder].ID(); r.Command != "" && !want[id] {
-					t.Errorf("%q is for %v, which is not live", r.Command, id)
-				}
+		for _, v := range judge.Of(c, judge.Context{Now: at(1000)}).Holders {
+			if id := c.Holders[v.Holder].ID(); !want[id] && (v.Verdict != document.Remove || v.Reason != document.ReasonGone) {
+				t.Errorf("%+v is about %v, which is not live", v, id)
 			}
 		}
 	}

@@ -97,6 +97,7 @@ var golden = []struct {
 	{Query{Kind: cluster.QueryStories, IP: v6.IP, All: true}, "a301030250fd00000000000000000000000000000703f5"},
 	{Query{Kind: cluster.QueryBindings}, "a10101"},
 	{Query{Kind: cluster.QueryBindings, Only: cluster.Only{Prefix: netip.MustParsePrefix("10.0.0.0/24"), Pod: "web"}}, "a2010104a201450a000000180363776562"},
+	{Query{Kind: cluster.QueryConflicts, All: true, Only: cluster.Only{Since: 12 * time.Hour}}, "a3010203f504a1051b0000274a48a78000"},
 }
 
 // packet encodes one message.

@@ -26,6 +26,9 @@ const (
 	room = 48 << 20
 	// maxDecoding bounds the answers that are decoded at the same time.
 	maxDecoding = 2
+	// early is how much further back other nodes are asked for conflicts that have ended: a question takes time, and a conflict
+	// may have ended on one node before it has on another one.
+	early = 2 * time.Minute
 )
 
 // Cluster asks the agents of other nodes. Its method is safe for concurrent use.
@@ -49,11 +52,12 @@ type Collection struct {
 
 	answers  []document.Answer
 	coverage document.Coverage
-	// addresses are those of live agents; away are the absences that nodes, or Self, know of, all by NodeID. advised counts the
-	// conflicts with advice.
+	// addresses are those of live agents; away are the absences that nodes, or Self, know of, all by NodeID. namesakes are the names that
+	// two live members have. judged counts the conflicts with a judgement.
 	addresses map[string]netip.Addr
 	away      map[string][]document.Absence
-	advised   int
+	namesakes map[string]bool
+	judged    int
 }
 
 // Rules returns what a configuration says about merging.
@@ -66,10 +70,14 @@ func Rules(c *config.Config) merge.Rules {
 
 // Query returns what to ask agents for an answer to q.
 func Query(q document.Query, kind cluster.QueryKind) cluster.Query {
-	return cluster.Query{
+	asked := cluster.Query{
 		Kind: kind, IP: q.IP, All: q.All, Node: q.Node,
 		Only: cluster.Only{Prefix: q.Prefix, Namespace: q.Namespace, Pod: q.Pod, Network: q.Network},
 	}
+	if q.Since > 0 {
+		asked.Only.Since = q.Since + early
+	}
+	return asked
 }
 
 // Add adds what the asking node's own agent answers.
@@ -151,8 +159,9 @@ func (c *Collection) Ask(ctx context.Context, network Cluster, members []cluster
 }
 
 func (c *Collection) addMembers(members []cluster.Member) {
-	c.addresses, c.away = make(map[string]netip.Addr), make(map[string][]document.Absence)
+	c.addresses, c.away, c.namesakes = make(map[string]netip.Addr), make(map[string][]document.Absence), make(map[string]bool)
 	for _, m := range members {
+		c.namesakes[m.Name] = c.namesakes[m.Name] || m.Namesake
 		at, err := netip.ParseAddrPort(m.Address)
 		if err != nil || !m.Live() {
 			continue

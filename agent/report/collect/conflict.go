@@ -1,55 +1,46 @@
 package collect
 
 import (
+	"time"
+
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
-	"github.com/dupip/dupip/document/advice"
+	"github.com/dupip/dupip/document/judge"
 	"github.com/dupip/dupip/document/merge"
+	"github.com/dupip/dupip/document/say"
 )
 
-// advise adds advice to a confirmed conflict, and the route of the asking node, unless it is a drill: then it has no routes, either.
-func (c *Collection) advise(conflict *document.Conflict) {
-	if conflict.State != detector.Confirmed || conflict.Drill || c.advised == MaxRouted {
+// judge adds the judgement to a conflict, and the route of the asking node to one that is confirmed, unless it is a drill: then it has no
+// routes, either.
+func (c *Collection) judge(conflict *document.Conflict) {
+	if conflict.State == detector.Suspected || conflict.Drill || c.judged == MaxRouted {
 		conflict.Routes = nil
 		return
 	}
-	c.advised++
-	if c.Route != nil {
+	c.judged++
+	if conflict.State == detector.Resolved {
+		conflict.Routes = nil
+	} else if c.Route != nil {
 		if own, ok := c.Route(*conflict); ok {
 			conflict.Routes = append([]document.Route{own}, conflict.Routes[:min(len(conflict.Routes), merge.MaxRoutes-1)]...)
 		}
 	}
-	var ids []string
-	for _, b := range conflict.Holders {
-		ids = append(ids, b.NodeID())
-	}
-	for _, r := range conflict.Routes {
-		ids = append(ids, r.NodeID())
-	}
-	if conflict.Advice = advice.Of(*conflict, merge.Names(ids), c.awayFrom(conflict)); conflict.Advice == nil {
-		return
-	}
-	for n := range conflict.Advice.Remove {
-		r := &conflict.Advice.Remove[n]
-		at, known := c.addresses[conflict.Holders[r.Holder].NodeID()]
-		if known && r.On != "" {
-			r.Address = at.String()
-		}
-	}
+	conflict.Judgement = judge.Of(*conflict, judge.Context{Now: time.Now(), Away: c.awayFrom(conflict), Namesakes: c.namesakes})
+	say.Fill(conflict, c.addresses)
 }
 
 // awayFrom returns when nodes were cut off: as Self saw it, which may have started later, and as the nodes with holders did. Each
 // may know of another time.
-func (c *Collection) awayFrom(conflict *document.Conflict) map[string][]advice.Away {
-	all, nodes := make(map[string][]advice.Away), map[string]bool{c.Self.NodeID(): true}
+func (c *Collection) awayFrom(conflict *document.Conflict) map[string][]judge.Away {
+	all, nodes := make(map[string][]judge.Away), map[string]bool{c.Self.NodeID(): true}
 	for _, b := range conflict.Holders {
 		nodes[b.NodeID()] = true
 	}
 	for by := range nodes {
 		for _, a := range c.away[by] {
 			if id := cluster.NodeID(a.Node, a.BootID); nodes[id] {
-				all[id] = append(all[id], advice.Away{From: a.From, Until: a.Until})
+				all[id] = append(all[id], judge.Away{From: a.From, Until: a.Until})
 			}
 		}
 	}

@@ -29,7 +29,7 @@ func (c *Collection) Conflicts(q document.Query) document.Conflicts {
 	doc := document.Conflicts{Node: c.Self.Name, Conflicts: []document.Conflict{}, Coverage: c.covered(omitted)}
 	for _, conflict := range conflicts {
 		if q.SelectsConflict(conflict) {
-			c.advise(&conflict) // only these: advice is limited
+			c.judge(&conflict) // only these: judgements are limited
 			doc.Conflicts = append(doc.Conflicts, conflict)
 		}
 	}
@@ -50,7 +50,7 @@ func (c *Collection) Explanation(q document.Query) document.Explanation {
 	}
 	for i := range doc.Stories {
 		if conflict := doc.Stories[i].Conflict; conflict != nil {
-			c.advise(conflict)
+			c.judge(conflict)
 		}
 	}
 	return doc

@@ -18,7 +18,7 @@ func found(kind, node, ip string) document.Finding {
 	f := document.Finding{
 		Kind: kind, IP: netip.MustParseAddr(ip), CNINetwork: "pods", Book: "host-local", Store: podsStore, Since: ago(90 * time.Second),
 		Holder: document.Holder{
-			Node: node, Interface: "veth7", Netns: "cni-7", Pod: &document.Pod{Namespace: "shop", Name: "web-0"}, Given: detector.GivenYes,
+			Node: node, Interface: "veth7", Netns: "cni-7", Pod: &document.Pod{Namespace: "shop", Name: "web-0", UID: "9b1deb4d-3b7d-4bad-9bdd-2b0d7b3d0001"}, Given: detector.GivenYes,
 		},
 		Sandbox: strings.Repeat("a1", 32),
 	}
@@ -90,17 +90,22 @@ const podsBook = `Book: host-local, network pods, 16 addresses reserved of 10.1.
   93% left.
 `
 
-var unreservedAdvice = `
-shop/web-0 has 10.1.2.5, which host-local has not reserved: the next pod may get
-  it. Delete the pod, so that its successor gets an address with a reservation;
-  or reserve the address for it again:
-  on node n1:
+const (
+	reserveAgain = `
+  - Reserve the address for shop/web-0 again, on node n1:
     mkdir -p /var/lib/cni/networks/pods && flock \
       /var/lib/cni/networks/pods/lock sh -c 'set -C; printf \
-      "` + strings.Repeat("a1", 32) + `\r\neth0" \
+      "a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1\r\neth0" \
       >/var/lib/cni/networks/pods/10.1.2.5'
-
+  - If that fails: Remove shop/web-0: its successor gets an address with a
+    reservation (this cuts the pod shop/web-0: it ends. A controller that owns
+    it makes another one):
+` + deleteWeb0
+	deleteWeb0 = `    echo \
+      '{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"9b1deb4d-3b7d-4bad-9bdd-2b0d7b3d0001"}}' \
+      | kubectl delete --raw /api/v1/namespaces/shop/pods/web-0 -f -
 `
+)
 
 func TestPrintAudit(t *testing.T) {
 	for name, test := range map[string]auditCase{
@@ -110,24 +115,31 @@ No finding: books and wire agree.
 		"unreserved": {with(one("unreserved")), false, `
 IP        FINDING     SINCE  HOLDER      RESERVED FOR
 10.1.2.5  unreserved  90s    shop/web-0  -
-` + unreservedAdvice + podsBook},
+
+What to do:
+shop/web-0 has 10.1.2.5, which host-local has not reserved. The next pod may get
+  it.` + reserveAgain + `
+` + podsBook},
 		"mismatched": {with(one("mismatched")), false, `
 IP        FINDING     SINCE  HOLDER      RESERVED FOR
 10.1.2.5  mismatched  90s    shop/web-0  shop/web-1
 
-shop/web-0 has 10.1.2.5, which host-local has reserved for shop/web-1: they
-  collide as soon as both use it. Delete shop/web-0; IPAM decides which address
-  its successor gets.
-
+What to do:
+shop/web-0 has 10.1.2.5, which host-local has reserved for shop/web-1. They
+  collide as soon as both use it.
+  - Remove shop/web-0: its successor gets an address with a reservation (this
+    cuts the pod shop/web-0: it ends. A controller that owns it makes another
+    one):
+` + deleteWeb0 + `
 ` + podsBook},
 		"unheld": {with(one("unheld")), false, `
 IP        FINDING  SINCE  HOLDER  RESERVED FOR
 10.1.2.5  unheld   90s    -       c3c3c3c3c3c3c
 
-10.1.2.5 is reserved for sandbox c3c3c3c3c3c3c, which does not exist any more:
-  the range has one address less. If no other runtime has that container, free
-  it:
-  on node n1:
+What to do:
+10.1.2.5 is reserved for sandbox c3c3c3c3c3c3c, which does not exist any more.
+  The range has one address less.
+  - If no other runtime has that container: Free the address, on node n1:
     flock /var/lib/cni/networks/pods/lock sh -c 'grep -q ^c3c3c3c3c3c3c \
       /var/lib/cni/networks/pods/10.1.2.5 && rm \
       /var/lib/cni/networks/pods/10.1.2.5'
@@ -139,36 +151,46 @@ IP        FINDING  SINCE  HOLDER  RESERVED FOR
 IP        FINDING  SINCE  HOLDER      RESERVED FOR
 10.1.2.5  unheld   90s    shop/web-0  c3c3c3c3c3c3c
 
+What to do:
 10.1.2.5 is reserved for sandbox c3c3c3c3c3c3c, which does not exist any more,
-  and shop/web-0 has it. Do not free it while that pod runs: the next pod would
-  get it.
+  and shop/web-0 has it. Do not free it while shop/web-0 runs: the next pod
+  would get it.
 
 ` + podsBook},
 		"taken by hand": {with(one("unreserved", byHand)), false, `
 IP        FINDING     SINCE  HOLDER      RESERVED FOR
 10.1.2.5  unreserved  90s    shop/web-0  -
 
-shop/web-0 has 10.1.2.5, which no network plugin gave it: it was probably taken
-  by hand, and host-local may give it to another pod. Take the address from the
-  pod, or delete the pod.
-
+What to do:
+shop/web-0 has 10.1.2.5, which no network plugin gave it. It was probably taken
+  by hand, and host-local may give it to another pod.
+  - Take the address from shop/web-0, or remove the pod (this cuts the pod
+    shop/web-0: it ends. A controller that owns it makes another one):
+` + deleteWeb0 + `
 ` + podsBook},
 		"taken by hand from another": {with(one("mismatched", byHand)), false, `
 IP        FINDING     SINCE  HOLDER      RESERVED FOR
 10.1.2.5  mismatched  90s    shop/web-0  shop/web-1
 
-shop/web-0 has 10.1.2.5, which no network plugin gave it: it was probably taken
-  by hand, and host-local has reserved it for shop/web-1. Take the address from
-  the pod, or delete the pod.
-
+What to do:
+shop/web-0 has 10.1.2.5, which no network plugin gave it and host-local has
+  reserved for shop/web-1. It was probably taken by hand, and its owner uses it,
+  too, or may soon.
+  - Take the address from shop/web-0, or remove the pod (this cuts the pod
+    shop/web-0: it ends. A controller that owns it makes another one):
+` + deleteWeb0 + `
 ` + podsBook},
 		"not known who gave it": {with(one("unreserved", giverUnknown)), false, `
 IP        FINDING     SINCE  HOLDER      RESERVED FOR
 10.1.2.5  unreserved  90s    shop/web-0  -
 
-shop/web-0 has 10.1.2.5, which host-local has not reserved: the next pod may get
-  it. Delete the pod, so that its successor gets an address with a reservation.
-
+What to do:
+shop/web-0 has 10.1.2.5, which host-local has not reserved. The next pod may get
+  it.
+  - Remove shop/web-0: its successor gets an address with a reservation (this
+    cuts the pod shop/web-0: it ends. A controller that owns it makes another
+    one):
+` + deleteWeb0 + `
 ` + podsBook},
 		"several of a kind": {with(one("unreserved"), one("unreserved", byHand), one("unreserved"), one("unheld"), one("unheld")), false, `
 IP        FINDING     SINCE  HOLDER      RESERVED FOR
@@ -178,26 +200,18 @@ IP        FINDING     SINCE  HOLDER      RESERVED FOR
 10.1.2.5  unheld      90s    -           c3c3c3c3c3c3c
 10.1.2.5  unheld      90s    -           c3c3c3c3c3c3c
 
-shop/web-0 has 10.1.2.5, which no network plugin gave it: it was probably taken
-  by hand, and host-local may give it to another pod. Take the address from the
-  pod, or delete the pod.
-shop/web-0 has 10.1.2.5, which host-local has not reserved: the next pod may get
-  it. Delete the pod, so that its successor gets an address with a reservation;
-  or reserve the address for it again:
-  on node n1:
-    mkdir -p /var/lib/cni/networks/pods && flock \
-      /var/lib/cni/networks/pods/lock sh -c 'set -C; printf \
-      "` + strings.Repeat("a1", 32) + `\r\neth0" \
-      >/var/lib/cni/networks/pods/10.1.2.5'
-  likewise: 10.1.2.5
-10.1.2.5 is reserved for sandbox c3c3c3c3c3c3c, which does not exist any more:
-  the range has one address less. If no other runtime has that container, free
-  it:
-  on node n1:
+What to do:
+shop/web-0 has 10.1.2.5, which host-local has not reserved. The next pod may get
+  it. Likewise: 10.1.2.5.` + reserveAgain + `shop/web-0 has 10.1.2.5, which no network plugin gave it. It was probably taken
+  by hand, and host-local may give it to another pod.
+  - Take the address from shop/web-0, or remove the pod (this cuts the pod
+    shop/web-0: it ends. A controller that owns it makes another one):
+` + deleteWeb0 + `10.1.2.5 is reserved for sandbox c3c3c3c3c3c3c, which does not exist any more.
+  The range has one address less. Likewise: 10.1.2.5.
+  - If no other runtime has that container: Free the address, on node n1:
     flock /var/lib/cni/networks/pods/lock sh -c 'grep -q ^c3c3c3c3c3c3c \
       /var/lib/cni/networks/pods/10.1.2.5 && rm \
       /var/lib/cni/networks/pods/10.1.2.5'
-  likewise: 10.1.2.5
 
 ` + podsBook},
 		"several nodes": {with(
@@ -207,13 +221,15 @@ NODE  IP        FINDING     SINCE  HOLDER      RESERVED FOR
 n1    10.1.2.5  unheld      90s    -           c3c3c3c3c3c3c
 n2    fd00::5   mismatched  90s    shop/web-0  shop/web-1
 
-shop/web-0 has fd00::5, which host-local has reserved for shop/web-1: they
-  collide as soon as both use it. Delete shop/web-0; IPAM decides which address
-  its successor gets.
-10.1.2.5 is reserved for sandbox c3c3c3c3c3c3c, which does not exist any more:
-  the range has one address less. If no other runtime has that container, free
-  it:
-  on node n1:
+What to do:
+shop/web-0 has fd00::5, which host-local has reserved for shop/web-1. They
+  collide as soon as both use it.
+  - Remove shop/web-0: its successor gets an address with a reservation (this
+    cuts the pod shop/web-0: it ends. A controller that owns it makes another
+    one):
+` + deleteWeb0 + `10.1.2.5 is reserved for sandbox c3c3c3c3c3c3c, which does not exist any more.
+  The range has one address less.
+  - If no other runtime has that container: Free the address, on node n1:
     flock /var/lib/cni/networks/pods/lock sh -c 'grep -q ^c3c3c3c3c3c3c \
       /var/lib/cni/networks/pods/10.1.2.5 && rm \
       /var/lib/cni/networks/pods/10.1.2.5'
@@ -223,10 +239,10 @@ shop/web-0 has fd00::5, which host-local has reserved for shop/web-1: they
 IP        FINDING  SINCE  HOLDER  RESERVED FOR                                                      BOOK        CNI NETWORK  STORE                       INTERFACE  NETNS  SANDBOX
 10.1.2.5  unheld   90s    -       c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3  host-local  pods         /var/lib/cni/networks/pods  -          -      -
 
-10.1.2.5 is reserved for sandbox c3c3c3c3c3c3c, which does not exist any more:
-  the range has one address less. If no other runtime has that container, free
-  it:
-  on node n1:
+What to do:
+10.1.2.5 is reserved for sandbox c3c3c3c3c3c3c, which does not exist any more.
+  The range has one address less.
+  - If no other runtime has that container: Free the address, on node n1:
     flock /var/lib/cni/networks/pods/lock sh -c 'grep -q ^c3c3c3c3c3c3c \
       /var/lib/cni/networks/pods/10.1.2.5 && rm \
       /var/lib/cni/networks/pods/10.1.2.5'
@@ -262,7 +278,11 @@ node only.
 		}, true, `
 IP        FINDING     SINCE  HOLDER      RESERVED FOR  BOOK        CNI NETWORK  STORE                       INTERFACE  NETNS  SANDBOX
 10.1.2.5  unreserved  90s    shop/web-0  -             host-local  pods         /var/lib/cni/networks/pods  veth7      cni-7  ` + strings.Repeat("a1", 32) + `
-` + unreservedAdvice + podsBook + `Not checked: network k8s: it has no book.
+
+What to do:
+shop/web-0 has 10.1.2.5, which host-local has not reserved. The next pod may get
+  it.` + reserveAgain + `
+` + podsBook + `Not checked: network k8s: it has no book.
 `},
 		"an agent that gives no verdict": {func(a *document.Audit) { a.Books, a.At, a.Verdict = nil, time.Time{}, "" }, false, `
 No finding, but the check is not complete:
@@ -291,45 +311,6 @@ func fitsButCommands(t *testing.T, text string, wide bool) {
 			fits(t, line)
 		}
 	}
-}
-
-// No command is made of what is not fit for a shell.
-func TestRepairIsSafe(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for name, change := range map[string]func(f *document.Finding){
-			"a store that is no path":     func(f *document.Finding) { f.Store = "pods" },
-			"no store":                    func(f *document.Finding) { f.Store = "" },
-			"a store with a command":      func(f *document.Finding) { f.Store = "/var;reboot;/pods" },
-			"a store with a substitution": func(f *document.Finding) { f.Store = "/var/$(reboot)/pods" },
-			"a store with a quote":        func(f *document.Finding) { f.Store = "/var/'/pods" },
-			"a store with a newline":      func(f *document.Finding) { f.Store = "/var/\nreboot" },
-			"a store with a space":        func(f *document.Finding) { f.Store = "/var/ /pods" },
-			"a store that leads out":      func(f *document.Finding) { f.Store = "/var/lib/../../etc" },
-			"an address with a zone":      func(f *document.Finding) { f.IP = netip.MustParseAddr("fe80::1%$(reboot)") },
-			"no address":                  func(f *document.Finding) { f.IP = netip.Addr{} },
-			"an address of IPv4 in IPv6":  func(f *document.Finding) { f.IP = netip.MustParseAddr("::ffff:10.1.2.5") },
-		} {
-			for _, kind := range []string{"unreserved", "unheld"} {
-				f := one(kind, change)()
-				if _, command := Repair(f); command != "" {
-					t.Errorf("%s, %s: %s", kind, name, command)
-				}
-			}
-		}
-		for name, sandbox := range map[string]string{
-			"the beginning of an id": "a1a1a1a1a1a1a", "none": "", "a command": strings.Repeat("a", 40) + "$(reboot)", "a format": strings.Repeat("a", 40) + "%s",
-			"a quote": strings.Repeat("a", 40) + `"`,
-		} {
-			if _, command := Repair(one("unreserved", func(f *document.Finding) { f.Sandbox = sandbox })()); command != "" {
-				t.Errorf("%s: %s", name, command)
-			}
-		}
-		for _, kind := range []string{"unreserved", "unheld"} {
-			if _, command := Repair(one(kind)()); command == "" {
-				t.Errorf("no command for one that is %s", kind)
-			}
-		}
-	})
 }
 
 // Names of any length leave room on a line of 80 columns.

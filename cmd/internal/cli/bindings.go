@@ -6,38 +6,39 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/say"
 )
 
 // Bindings prints which address was seen behind which interface.
 func (p *Printer) Bindings(doc document.Bindings) {
-	p.several = doc.Asked > 1
+	t := tables{p, doc.Asked > 1}
 	if len(doc.Bindings) == 0 {
-		p.none("address seen.")
+		t.none("address seen.")
 	} else {
-		p.bindings(doc.Bindings)
+		t.bindings(doc.Bindings)
 	}
 	p.Coverage(doc.Coverage, "bindings")
 }
 
-func (p *Printer) bindings(bindings []document.Binding) {
+func (t tables) bindings(bindings []document.Binding) {
 	var rows []table.Row
-	if p.Wide {
+	if t.Wide {
 		for _, b := range bindings {
 			rows = append(rows, table.Row{
-				b.Network, b.IP, Who(b), b.Node, b.Interface, b.Ifindex, b.MAC, b.Evidence.String(),
+				b.Network, b.IP, say.Who(b), b.Node, b.Interface, b.Ifindex, b.MAC, b.Evidence.String(),
 				Age(b.FirstSeen), Age(b.LastSeen),
 			})
 		}
-		p.table(rows, "network", "ip", "holder", "node", "interface", "ifindex", "mac", "evidence", "first seen", "last seen")
+		t.table(rows, "network", "ip", "holder", "node", "interface", "ifindex", "mac", "evidence", "first seen", "last seen")
 		return
 	}
-	nodes := p.nodeColumn(bindings)
+	nodes := t.nodeColumn(bindings)
 	for _, b := range bindings {
 		rows = append(rows, table.Row{
-			InNetwork(b.IP.String(), b.Network), nodes[b.NodeID()], Who(b), p.brief(b.Interface), b.Evidence.String(), Age(b.FirstSeen), Age(b.LastSeen),
+			say.InNetwork(b.IP.String(), b.Network), nodes[b.NodeID()], say.Who(b), t.brief(b.Interface), b.Evidence.String(), Age(b.FirstSeen), Age(b.LastSeen),
 		})
 	}
-	p.fitted(rows, []any{"ip", "node", "holder", "interface", "evidence", "first seen", "last seen"}, "holder", "first seen", "interface", "last seen")
+	t.fitted(rows, []any{"ip", "node", "holder", "interface", "evidence", "first seen", "last seen"}, "holder", "first seen", "interface", "last seen")
 }
 
 // bindingEvent has what may be long at its end.
@@ -49,5 +50,5 @@ var BindingEventsHeader = fmt.Sprintf(bindingEvent, "TIME", "EVENT", "EVIDENCE",
 // BindingEvent prints a line for an event of a watch.
 func (p *Printer) BindingEvent(event document.BindingEvent) {
 	b := event.Binding
-	p.printf(bindingEvent, event.At.Local().Format("15:04:05.000"), event.Type, b.Evidence, b.Interface, InNetwork(b.IP.String(), b.Network), Who(b))
+	p.printf(bindingEvent, event.At.Local().Format("15:04:05.000"), event.Type, b.Evidence, b.Interface, say.InNetwork(b.IP.String(), b.Network), say.Who(b))
 }

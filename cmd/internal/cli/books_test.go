@@ -8,9 +8,10 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/say"
 )
 
-// What the books of the nodes say, and a cause only if its evidence was read.
+// What the books of the nodes say; the judgement says what that means.
 func TestPrintBooks(t *testing.T) {
 	reservation := func(sandbox string, pod *document.Pod) *document.Reservation {
 		return &document.Reservation{Sandbox: sandbox, Pod: pod, Since: ago(time.Hour)}
@@ -28,10 +29,6 @@ Books of node n1:
   shop/web-0 was not given the address by any network plugin
   shop/web-1 was given the address by a network plugin
   host-local, network pods: reserved for shop/web-1 since 1999-12-31 23:00:00
-
-Because:
-  shop/web-0 probably took the address by hand: CNI's result of its sandbox does
-    not have it.
 `},
 		"the store was wiped, and the address given out again": {func(e *document.Explanation, first, second *document.Binding) {
 			first.Given, second.Given = detector.GivenYes, detector.GivenYes
@@ -41,10 +38,6 @@ Books of node n1:
   shop/web-0 was given the address by a network plugin
   shop/web-1 was given the address by a network plugin
   host-local, network pods: reserved for shop/web-1 since 1999-12-31 23:00:00
-
-Because:
-  shop/web-0 lost its reservation: host-local (network pods) has reserved the
-    address for shop/web-1.
 `},
 		"not reserved at all, one is of another node": {func(e *document.Explanation, first, second *document.Binding) {
 			first.Given, second.Given, second.Node = detector.GivenYes, detector.GivenNo, "n2"
@@ -57,28 +50,6 @@ Books of node n1:
 
 Books of node n2:
   shop/web-1 was not given the address by any network plugin
-
-Because:
-  shop/web-0 on n1 lost its reservation: host-local (network pods) has none for
-    the address, and may give it out again; "dupip audit" has the command that
-    repairs it.
-  shop/web-1 on n2 probably took the address by hand: CNI's result of its
-    sandbox does not have it.
-`},
-		"the store was wiped, of many pods": {func(e *document.Explanation, first, second *document.Binding) {
-			first.Given, second.Given = detector.GivenYes, detector.GivenYes
-			e.Books = []document.Book{{Node: "n1", Kind: "host-local", CNINetwork: "pods", Unreserved: 12, Reservation: reservation("bbbb", second.Pod)}}
-		}, `
-Books of node n1:
-  shop/web-0 was given the address by a network plugin
-  shop/web-1 was given the address by a network plugin
-  host-local, network pods: reserved for shop/web-1 since 1999-12-31 23:00:00
-
-Because:
-  the store of host-local (network pods) on node n1 was probably wiped: 12
-    addresses of its pods have no reservation.
-  shop/web-0 lost its reservation: host-local (network pods) has reserved the
-    address for shop/web-1.
 `},
 		"two nodes have one range": {func(e *document.Explanation, first, second *document.Binding) {
 			second.Node = "n2"
@@ -102,18 +73,6 @@ Books of node n2:
 Books of node n3:
   host-local, network pods: not reserved, although it gives out
     10.0.0.1-10.0.0.254
-
-Because:
-  two nodes give out addresses of one range: n1 10.0.0.1-10.0.0.254 (host-local,
-    network pods) and n2 10.0.0.1-10.0.0.254 (host-local, network pods). A range
-    must be one node's.
-`},
-		"two machines have one name": {func(_ *document.Explanation, first, second *document.Binding) {
-			first.BootID, second.BootID = "02345678-aaaa", "12345678-aaaa"
-		}, `
-Because:
-  two machines are called n1: n1 (boot 02345678) and n1 (boot 12345678). One of
-    them was probably replaced and still runs, or is a clone.
 `},
 		"the holders' nodes have one name and one range": {func(e *document.Explanation, first, second *document.Binding) {
 			first.Given, second.Given = detector.GivenYes, detector.GivenYes
@@ -132,13 +91,6 @@ Books of node n1 (boot aaaaaaaa):
 Books of node n1 (boot cccccccc):
   shop/web-1 was given the address by a network plugin
   host-local, network pods: reserved for shop/web-1 since 1999-12-31 23:00:00
-
-Because:
-  two machines are called n1: n1 (boot aaaaaaaa) and n1 (boot cccccccc). One of
-    them was probably replaced and still runs, or is a clone.
-  two nodes give out addresses of one range: n1 (boot aaaaaaaa)
-    10.0.0.1-10.0.0.254 (host-local, network pods) and n1 (boot cccccccc)
-    10.0.0.1-10.0.0.254 (host-local, network pods). A range must be one node's.
 `},
 		"a book cannot be read": {func(e *document.Explanation, first, _ *document.Binding) {
 			first.Given = detector.GivenYes
@@ -188,7 +140,7 @@ Books of node n1:
 				if want != "" {
 					want = "\n" + want
 				}
-				printed(t, func(p *Printer) { p.Books(e); p.causes(e) }, want)
+				printed(t, func(p *Printer) { stories{p}.records(say.OnRecord(e)) }, want)
 			})
 		})
 	}

@@ -14,17 +14,17 @@ import (
 const wideTerminal = 120
 
 // none says that a list is empty, of everything or of what was asked for.
-func (p *Printer) none(things string) {
-	if p.Selected {
-		p.println("No such " + things)
+func (t tables) none(things string) {
+	if t.Selected {
+		t.println("No such " + things)
 	} else {
-		p.println("No " + things)
+		t.println("No " + things)
 	}
 }
 
 // brief shortens the name of an interface for a narrow table. Others than Linux's have more than 15 characters.
-func (p *Printer) brief(name string) string {
-	if p.Width == 0 || p.Width >= wideTerminal {
+func (t tables) brief(name string) string {
+	if t.Width == 0 || t.Width >= wideTerminal {
 		return name
 	}
 	return clip(name, 15)
@@ -32,11 +32,11 @@ func (p *Printer) brief(name string) string {
 
 // nodeColumn returns the text of a column for each node, by its id; none if all holders are on one
 // node and no others were asked, so that no column is needed.
-func (p *Printer) nodeColumn(holders []document.Binding) map[string]string {
+func (t tables) nodeColumn(holders []document.Binding) map[string]string {
 	const least = 11 // if there are long addresses
-	width, whole := 20, p.Width == 0 || p.Width >= wideTerminal
+	width, whole := 20, t.Width == 0 || t.Width >= wideTerminal
 	names := merge.Names(each(holders, document.Binding.NodeID))
-	if len(names) < 2 && !p.several {
+	if len(names) < 2 && !t.several {
 		return nil
 	}
 	domains := distinct(each(holders, func(b document.Binding) string { _, domain := shortName(b.Node); return domain }))

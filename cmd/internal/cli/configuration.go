@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/say"
 )
 
 // Configuration prints what a configuration file says.
@@ -28,8 +29,8 @@ func (p *Printer) Configuration(c document.Configuration) {
 		{"shared", strings.Join(c.Shared, ", ")},
 		{"ignored interfaces", strings.Join(c.Ignored, ", ")},
 		{"limits", fmt.Sprintf("%s, %d for one interface; %s; %d verifying and %d refreshing probes a second",
-			Plural(l.Bindings, "binding", "bindings"), l.BindingsPerInterface,
-			Plural(l.History, "resolved conflict", "resolved conflicts"), l.VerifyPerSecond, l.RefreshPerSecond)},
+			say.Plural(l.Bindings, "binding", "bindings"), l.BindingsPerInterface,
+			say.Plural(l.History, "resolved conflict", "resolved conflicts"), l.VerifyPerSecond, l.RefreshPerSecond)},
 	} {
 		p.Entry(20, line.what, cmp.Or(line.text, none))
 	}

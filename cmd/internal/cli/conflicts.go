@@ -10,17 +10,20 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/say"
 )
 
 // MaxConflicts is how many open conflicts are shown one by one. Of more, the gravest are. maxDrills is the same for drills.
 const (
 	MaxConflicts = 10
 	maxDrills    = 3
+	// maxPairs bounds the lines of pairs.
+	maxPairs = 10
 )
 
 // Conflicts prints conflicts in their order, and what to do about them.
 func (p *Printer) Conflicts(doc document.Conflicts) {
-	p.several = doc.Asked > 1
+	t := tables{p, doc.Asked > 1}
 	open, drills := 0, 0
 	var few []document.Conflict
 	for _, c := range doc.Conflicts {
@@ -37,69 +40,86 @@ func (p *Printer) Conflicts(doc document.Conflicts) {
 	}
 	switch {
 	case len(doc.Conflicts) == 0:
-		p.none("conflict.")
+		t.none("conflict.")
 	case open > MaxConflicts && !p.Wide:
-		p.many(doc)
+		t.many(doc)
 	default:
 		more := len(doc.Conflicts) - len(few)
 		doc.Conflicts = few
-		p.Pairs(doc)
-		p.conflicts(few)
+		t.pairs(doc, maxPairs)
+		t.conflicts(few)
 		if more > 0 {
-			p.println("and " + Plural(more, "more drill; -o wide has all", "more drills; -o wide has all"))
+			p.println("and " + say.Plural(more, "more drill; -o wide has all", "more drills; -o wide has all"))
 		}
-		p.Advice(doc)
+		steps{p}.entries(say.Entries(doc))
+		if text := say.Unasked(doc.Coverage, doc.Conflicts...); text != "" {
+			p.wrapped(0, text)
+		}
 	}
 	p.Coverage(doc.Coverage, "conflicts")
 }
 
-func (p *Printer) conflicts(conflicts []document.Conflict) {
-	if p.Wide {
-		p.wideConflicts(conflicts)
+func (t tables) conflicts(conflicts []document.Conflict) {
+	if t.Wide {
+		t.wideConflicts(conflicts)
 		return
 	}
-	nodes := p.nodeColumn(holdersOf(conflicts))
+	nodes := t.nodeColumn(holdersOf(conflicts))
 	var rows []table.Row
 	unreachable, configured := false, false
 	for _, c := range conflicts {
 		for n, b := range c.Holders {
-			row := table.Row{"", "", ""}
+			row := table.Row{"", "", "", "", ""}
 			if n == 0 {
-				row = table.Row{InNetwork(conflictIP(c), c.Network), p.Paint(c.State.String()), Age(Since(c))}
+				row = table.Row{say.InNetwork(conflictIP(c), c.Network), t.Paint(c.State.String()), Age(Since(c)), BeganText(c), Lasted(c)}
 			}
 			name, node := DescribeHolder(b), nodes[b.NodeID()]
 			if node != "" && b.Unreachable { // the mark is on the node, so that the name can be copied
-				name, node, unreachable = Who(b), node+" !", true
+				name, node, unreachable = say.Who(b), node+" !", true
 			}
-			if isConfiguredOnly(b) {
+			if say.IsConfiguredOnly(b) {
 				name, configured = name+" ~", true
 			}
-			rows = append(rows, append(row, node, name, p.brief(b.Interface), Age(b.FirstSeen)))
+			rows = append(rows, append(row, node, name, t.brief(b.Interface), Age(b.FirstSeen)))
 		}
 	}
-	p.fitted(rows, []any{"ip", "state", "since", "node", "holder", "interface", "first seen"}, "holder", "first seen", "interface", "since")
+	header := timesOf(conflicts, []any{"ip", "state", "since", "began", "lasted", "node", "holder", "interface", "first seen"}, rows)
+	t.fitted(rows, header, "holder", "first seen", "interface", "since", "lasted", "began")
 	if unreachable {
-		p.wrapped(2, "! unreachable: the node does not answer, and its holders may be gone.")
+		t.wrapped(2, "! unreachable: the node does not answer, and its holders may be gone.")
 	}
 	if configured {
-		p.wrapped(2, "~ configured: its kernel has the address; it was not seen using it lately.")
+		t.wrapped(2, "~ configured: "+say.Weak+".")
 	}
 }
 
-func (p *Printer) wideConflicts(conflicts []document.Conflict) {
+// pairs prints which nodes share addresses.
+func (t tables) pairs(doc document.Conflicts, most int) {
+	if lines := say.Pairs(doc, most); len(lines) > 0 {
+		t.sentences(2, lines)
+		t.println()
+	}
+}
+
+func (t tables) wideConflicts(conflicts []document.Conflict) {
 	var rows []table.Row
 	for _, c := range conflicts {
-		nodes, _ := NodesOf(c.Holders)
+		nodes, _ := say.NodesOf(c.Holders)
 		for n, b := range c.Holders {
-			row := table.Row{"", "", "", "", "", "", ""}
+			row := table.Row{"", "", "", "", "", "", "", "", ""}
 			if n == 0 {
-				row = table.Row{c.ID, c.Network, conflictIP(c), p.Paint(c.State.String()), c.Scope.String(), Age(Since(c)), Age(c.ResolvedAt)}
+				row = table.Row{
+					c.ID, c.Network, conflictIP(c), t.Paint(c.State.String()), c.Scope.String(), Age(Since(c)), Age(c.ResolvedAt),
+					BeganText(c), Lasted(c),
+				}
 			}
 			rows = append(rows, append(row, DescribeHolder(b), nodes[n], b.Interface, b.MAC, b.Evidence.String(), Age(b.FirstSeen), Age(b.LastSeen)))
 		}
 	}
-	p.table(rows, "id", "network", "ip", "state", "scope", "since", "resolved", "holder", "node", "interface", "mac",
-		"evidence", "first seen", "last seen")
+	t.table(rows, timesOf(conflicts, []any{
+		"id", "network", "ip", "state", "scope", "since", "resolved", "began", "lasted", "holder", "node", "interface", "mac",
+		"evidence", "first seen", "last seen",
+	}, rows)...)
 }
 
 // Since is when a conflict reached its present state.
@@ -111,15 +131,15 @@ const ConflictEventsHeader = "TIME          EVENT      ADDRESS AND HOLDERS\n"
 // ConflictEvent prints a line for an event of a watch.
 func (p *Printer) ConflictEvent(event document.ConflictEvent) {
 	c := event.Conflict
-	names := each(c.Holders, Who)
-	nodes, several := NodesOf(c.Holders)
+	names := each(c.Holders, say.Who)
+	nodes, several := say.NodesOf(c.Holders)
 	for n := range names {
 		if several || n == len(names)-1 {
 			names[n] += " on " + nodes[n]
 		}
 	}
 	line := fmt.Sprintf("%s  %s%s  %s  %s", event.At.Local().Format(clock(event.At)), p.Paint(event.Type),
-		strings.Repeat(" ", max(len("suspected")-len(event.Type), 0)), InNetwork(conflictIP(c), c.Network), strings.Join(names, " and "))
+		strings.Repeat(" ", max(len("suspected")-len(event.Type), 0)), say.InNetwork(conflictIP(c), c.Network), strings.Join(names, " and "))
 	if event.Reason != "" {
 		line += ": " + event.Reason
 	}

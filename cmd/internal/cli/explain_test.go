@@ -2,6 +2,7 @@ package cli
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,9 +62,9 @@ Configured on node n1, as the kernel lists it:
   cni-2: on the pod's end of veth2, not in use: its duplicate address detection
     failed
 
-Because:
+Why:
   cni-2: duplicate address detection failed in its kernel, which does not use
-    the address. Now shop/web-0 on n1 and shop/web-1 on n2 have the address.
+  the address. Now shop/web-0 on n1 and shop/web-1 on n2 have the address.
 
 1 of 4 nodes did not answer: n4; their stories are missing.
 `)
@@ -124,4 +125,26 @@ Holders, the oldest first:
 		e.Stories, e.Asked = nil, 5
 		printed(t, func(p *Printer) { p.Explanation(e) }, "10.0.0.1 was not seen on any of 5 nodes.\n")
 	})
+}
+
+// Notes have the boots of nodes that have one name, also of one that has only holders.
+func TestNotesOfNamesakes(t *testing.T) {
+	const bootA, bootB = "aaaaaaaa-1", "bbbbbbbb-2"
+	on := func(node, boot string) *document.Holder {
+		return &document.Holder{Node: node, BootID: boot, Netns: "cni-" + boot[:1]}
+	}
+	story := document.Story{Nodes: []string{"n1 (boot aaaaaaaa)", "n1 (boot bbbbbbbb)", "n2"}, Notes: []document.Note{
+		{Node: "n1", BootID: bootA, Holder: on("n1", bootA), Text: "first seen"},
+		{Node: "n1", BootID: bootA, Holder: on("n1", bootB), Text: "answered"},
+		{Node: "n2", BootID: "c", Text: "confirmed"},
+	}}
+	want := []string{"[n1 (boot aaaaaaaa)] cni-a: first seen", "[n1 (boot aaaaaaaa)] cni-b on n1 (boot bbbbbbbb): answered", "[n2] confirmed"}
+	if got := Notes(story); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	story.Bindings = []document.Binding{{Holder: *on("n1", bootB)}}
+	story.Notes, want = slices.Delete(story.Notes, 1, 2), slices.Delete(want, 1, 2)
+	if got := Notes(story); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
 }

@@ -5,50 +5,68 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"testing/synctest"
+	"time"
 
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/say"
 )
 
-// onBridges is a conflict of containers behind these bridges, each on a node of its own.
-func onBridges(bridges ...string) document.Conflict {
-	c := document.Conflict{Network: "default", IP: netip.MustParseAddr("172.18.0.2")}
+// onBridges is a judged conflict of containers behind these bridges, each on a node of its own.
+func onBridges(change func(*document.Conflict), bridges ...string) document.Conflict {
+	c := document.Conflict{Network: "default", IP: netip.MustParseAddr("172.18.0.2"), State: detector.Confirmed, ConfirmedAt: time.Now().Add(-time.Minute)}
 	for n, bridge := range bridges {
 		c.Holders = append(c.Holders, document.Binding{Holder: document.Holder{Node: fmt.Sprint("n", n+1), BootID: "b", Bridge: bridge}, Evidence: detector.Announced})
 	}
-	return c
+	if change != nil {
+		change(&c)
+	}
+	return judged(c)
 }
 
+// files are the steps about lines of a file.
+func files(conflicts ...document.Conflict) (list []document.Step) {
+	for _, e := range say.Entries(document.Conflicts{Conflicts: conflicts}) {
+		for _, s := range e.Steps {
+			if s.File != "" {
+				list = append(list, s)
+			}
+		}
+	}
+	return list
+}
+
+// The agent takes the lines that declare a range local, and then compares its addresses on each node alone.
 func TestLocalRange(t *testing.T) {
 	const one = "networks:\n  - {name: \"shop\", scope: node, match: {bridges: [\"shop\"]}}\n"
+	shop := onBridges(nil, "shop", "shop")
 	for name, test := range map[string]struct {
-		conflicts   []document.Conflict
-		text, lines string
+		conflicts         []document.Conflict
+		when, text, lines string
 	}{
 		"one name": {
-			[]document.Conflict{onBridges("shop", "shop")},
-			"If the range of bridge shop is meant to be local to each node, nothing is to be removed: add this to the configuration (--config) of n1 and n2:", one,
+			[]document.Conflict{shop},
+			"If the range of bridge shop is meant to be local to each node", "Remove nothing, and add this to the configuration of n1 and n2", one,
 		},
 		"many addresses": {
-			[]document.Conflict{onBridges("shop", "shop"), onBridges("cni0", "cni0"), onBridges("shop", "shop", "shop")},
-			"If the range of bridge shop is meant to be local to each node, nothing is to be removed: add this to the configuration (--config) of n1, n2 and n3:", one,
+			[]document.Conflict{shop, onBridges(nil, "cni0", "cni0"), shop, onBridges(nil, "shop", "shop", "shop")},
+			"If the range of bridge shop is meant to be local to each node", "Remove nothing, and add this to the configuration of n1, n2 and n3", one,
 		},
 		"other names": {
-			[]document.Conflict{onBridges("web_1", "123"), onBridges("shop", "shop")},
-			"If the ranges of bridges 123, shop and web_1 are meant to be local to each node, nothing is to be removed: add this to the configuration (--config) of n1 and n2:",
+			[]document.Conflict{onBridges(nil, "web_1", "123"), shop, shop, shop},
+			"If the ranges of bridges 123, shop and web_1 are meant to be local to each node", "Remove nothing, and add this to the configuration of n1 and n2",
 			"networks:\n  - {name: \"123\", scope: node, match: {bridges: [\"123\", \"web_1\"]}}\n" + strings.TrimPrefix(one, "networks:\n"),
 		},
 	} {
-		text, lines := LocalRange(test.conflicts...)
-		if text != test.text || lines != test.lines {
-			t.Errorf("%s:\n%s\n%s, want\n%s\n%s", name, text, lines, test.text, test.lines)
+		list := files(test.conflicts...)
+		if len(list) != 1 || list[0].If != test.when || list[0].Text != test.text || list[0].Command != test.lines {
+			t.Errorf("%s: %+v", name, list)
+			continue
 		}
-		// The agent takes the lines, and then compares these addresses on each node alone.
-		c, err := config.Parse([]byte(lines))
+		c, err := config.Parse([]byte(test.lines))
 		if err != nil {
-			t.Errorf("%s: %v in\n%s", name, err, lines)
+			t.Errorf("%s: %v in\n%s", name, err, test.lines)
 			continue
 		}
 		for _, conflict := range test.conflicts {
@@ -62,7 +80,7 @@ func TestLocalRange(t *testing.T) {
 	}
 }
 
-// Whatever may be a duplicate for the cluster has no advice to make it local.
+// Nothing says how to make local whatever may be a duplicate for the cluster.
 func TestNoLocalRange(t *testing.T) {
 	for name, change := range map[string]func(c *document.Conflict){
 		"routed":                 func(c *document.Conflict) { c.Holders[1].Bridge = "" },
@@ -79,28 +97,11 @@ func TestNoLocalRange(t *testing.T) {
 		"another network":        func(c *document.Conflict) { c.Network = "storage" },
 		"one holder":             func(c *document.Conflict) { c.Holders = c.Holders[:1] },
 	} {
-		c := onBridges("shop", "shop")
-		change(&c)
-		if text, lines := LocalRange(c); text != "" || lines != "" {
-			t.Errorf("%s: %s\n%s", name, text, lines)
+		c := onBridges(change, "shop", "shop")
+		for _, conflicts := range [][]document.Conflict{{c}, {c, c, c, c}} {
+			if list := files(conflicts...); len(list) > 0 {
+				t.Errorf("%s: %+v", name, list)
+			}
 		}
 	}
-	if text, lines := LocalRange(); text != "" || lines != "" {
-		t.Errorf("without conflicts: %s\n%s", text, lines)
-	}
-}
-
-// The advice about a range that may be local does not contradict what follows.
-func TestLocalRangeOrRemoval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := onBridges("shop", "shop")
-		c.State, c.Advice = detector.Confirmed, newerBy("created", 60, "x", "y")
-		p, out := printer(80)
-		p.Advice(only(c))
-		text := strings.Join(strings.Fields(out.String()), " ")
-		local, otherwise, remove := strings.Index(text, "nothing is to be removed"), strings.Index(text, " Otherwise: "), strings.Index(text, "Remove the newer one")
-		if local < 0 || otherwise < local || remove < otherwise {
-			t.Error(text)
-		}
-	})
 }

@@ -9,24 +9,25 @@ import (
 
 	"github.com/dupip/dupip/document"
 	"github.com/dupip/dupip/document/merge"
+	"github.com/dupip/dupip/document/say"
 )
 
 // many prints a screen about many conflicts: how many of which state, the gravest, and where they are.
-func (p *Printer) many(doc document.Conflicts) {
-	const gravest, rows, most = 3, 6, 3
+func (t tables) many(doc document.Conflicts) {
+	const gravest, rows, most = 2, 4, 3
 	tally := Count(doc.Conflicts)
 	var states []string
 	for _, state := range []string{"confirmed", "suspected", "resolved", "drill"} {
 		if n := tally.States[state]; n > 0 {
-			states = append(states, fmt.Sprintf("%d %s", n, p.Paint(state)))
+			states = append(states, fmt.Sprintf("%d %s", n, t.Paint(state)))
 		}
 	}
 	total := len(doc.Conflicts)
 	first := "The most serious"
-	if p.Sorted {
+	if t.Sorted {
 		first = "The first"
 	}
-	p.wrapped(2, fmt.Sprintf("%d conflicts: %s. %s:", total, strings.Join(states, ", "), first))
+	t.wrapped(2, fmt.Sprintf("%d conflicts: %s. %s:", total, strings.Join(states, ", "), first))
 	var shown []document.Conflict
 	left := rows
 	for _, c := range doc.Conflicts[:gravest] {
@@ -39,23 +40,16 @@ func (p *Printer) many(doc document.Conflicts) {
 		left -= len(c.Holders)
 		shown = append(shown, c)
 	}
-	p.conflicts(shown)
+	t.conflicts(shown)
 	if more := len(doc.Conflicts[0].Holders) - len(shown[0].Holders); more > 0 {
-		p.printf("%s has %s\n", shown[0].IP, Plural(more, "more holder.", "more holders."))
+		t.printf("%s has %s\n", shown[0].IP, say.Plural(more, "more holder.", "more holders."))
 	}
-	p.println()
-	p.Entry(12, "By node", Counted(tally.Nodes, most))
-	p.Entry(12, "By network", Counted(tally.Networks, most))
-	p.Entry(12, "Show", fmt.Sprintf("all %d: -o wide; some: --node, -n, --pod, --network, --state, --ip", total))
-	p.pairs(doc, 1)
-	p.ManyAdvice(doc)
-}
-
-// ManyAdvice prints what to do about many conflicts: what they have in common, and where to begin.
-func (p *Printer) ManyAdvice(doc document.Conflicts) {
-	p.println("What to do:")
-	p.rangesAdvice(doc.Conflicts, rangesOf(doc))
-	p.wrapped(2, fmt.Sprintf("\"dupip explain %s\" says what to do about the first one, and why.", doc.Conflicts[0].IP))
+	t.println()
+	t.Entry(12, "By node", Counted(tally.Nodes, most))
+	t.Entry(12, "By network", Counted(tally.Networks, most))
+	t.Entry(12, "Show", fmt.Sprintf("all %d: -o wide; some: --node, -n, --pod, --network, --state, --ip", total))
+	t.sentences(2, say.Pairs(doc, 1))
+	steps{t.Printer}.entries(say.Many(doc))
 }
 
 // Tally counts conflicts: by state ("drill" for drills), and those that are no drills by node and network.

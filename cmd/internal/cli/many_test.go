@@ -23,22 +23,22 @@ func manyConflicts(n int) (doc document.Conflicts) {
 			c.Holders[i].BootID = fmt.Sprint("boot-", n%12)
 			c.Holders[i].Pod = &document.Pod{Namespace: "payments", Name: fmt.Sprintf("reconciliation-worker-6f4c9d7b58-%d-%d", n, i)}
 		}
-		c.Advice.Remove[0].Command = "kubectl -n payments delete pod " + c.Holders[1].Pod.Name
 		switch {
 		case n%7 == 3:
-			c.State, c.Advice = detector.Suspected, nil
-		case n > 64:
-			c.Advice = nil
+			c.State = detector.Suspected
 		case n%5 == 4:
-			c.Advice.Remove[0].On = c.Holders[1].Node
-			c.Advice.Remove[0].Then = []document.Flush{{Command: "ip neigh flush to " + c.IP.String() + " dev cni0", On: c.Holders[0].Node, Device: "cni0"}}
+			c.Holders[1].Facts = &document.Facts{Behind: document.BehindStopped}
+			c.Holders[1].Pod.Sandbox = fmt.Sprintf("%013x", n)
 		case n%5 == 2:
-			c.Advice = &document.Advice{Unknown: "unreachable", Held: []int{1}}
+			c.Holders[1].Unreachable = true
 		case n%5 == 1:
-			c.Advice.Remove[0].Because, c.Advice.Newer, c.Advice.Unknown = "", nil, "together"
+			c.Holders[1].Given = detector.GivenYes
 		}
 		if n%10 == 9 {
 			c.Network = "storage"
+		}
+		if c.Judgement = nil; n <= 64 {
+			c = judged(c)
 		}
 		doc.Conflicts = append(doc.Conflicts, c)
 	}
@@ -66,7 +66,7 @@ func TestMany(t *testing.T) {
 				if n := strings.Count(out.String(), "\n"); n > 23 { // and a prompt
 					t.Errorf("%d lines of %d columns:\n%s", n, width, out)
 				}
-				if strings.Contains(out.String(), "10.1.0.0 has 17 more holders.") != (len(doc.Conflicts[0].Holders) == 22) {
+				if strings.Contains(out.String(), "10.1.0.0 has 19 more holders.") != (len(doc.Conflicts[0].Holders) == 22) {
 					t.Errorf("the holders that are not listed are not counted:\n%s", out)
 				}
 			}

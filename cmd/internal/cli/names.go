@@ -1,32 +1,20 @@
 package cli
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
-	"github.com/dupip/dupip/document/merge"
+	"github.com/dupip/dupip/document/say"
 )
-
-// Who names the holder as well as is known: the pod, else the netns.
-func Who(b document.Binding) string {
-	unnamed := "unseen netns"
-	if b.NetnsCookie != 0 {
-		unnamed = "(no name yet)" // a holder on another node, which has not sent its name yet
-	}
-	return cmp.Or(b.Pod.String(), b.Netns, unnamed)
-}
 
 // DescribeHolder is who, with a remark if the holder's node does not answer.
 func DescribeHolder(b document.Binding) string {
 	if b.Unreachable {
-		return Who(b) + " (unreachable)"
+		return say.Who(b) + " (unreachable)"
 	}
-	return Who(b)
+	return say.Who(b)
 }
 
 // conflictIP is the address of a conflict, with a mark if that is a drill.
@@ -37,75 +25,9 @@ func conflictIP(c document.Conflict) string {
 	return c.IP.String()
 }
 
-// InNetwork adds the network to an address unless it is the default network.
-func InNetwork(ip, network string) string {
-	if network == "default" {
-		return ip
-	}
-	return ip + " (" + network + ")"
-}
-
 // holdersOf are the holders of all conflicts.
 func holdersOf(conflicts []document.Conflict) []document.Binding {
 	return slices.Concat(each(conflicts, func(c document.Conflict) []document.Binding { return c.Holders })...)
-}
-
-// addressOf is the address of a conflict as [InNetwork] has it.
-func addressOf(c document.Conflict) string { return InNetwork(c.IP.String(), c.Network) }
-
-// NodesOf names the nodes of holders, with their boots where two nodes have one name. It also
-// reports whether there is more than one node.
-func NodesOf(holders []document.Binding) (names []string, several bool) {
-	byID := merge.Names(each(holders, document.Binding.NodeID))
-	return each(holders, func(b document.Binding) string { return byID[b.NodeID()] }), len(byID) > 1
-}
-
-// WithoutBoot is a node's name without its boot.
-func WithoutBoot(name string) string {
-	name, _, _ = strings.Cut(name, " (boot ")
-	return name
-}
-
-// Labels names the holders of a conflict: with the node if there are several, and with the netns or
-// interface where two holders still have one name.
-func Labels(c document.Conflict) []string {
-	nodes, several := NodesOf(c.Holders)
-	var list []string
-	count := make(map[string]int)
-	for n, b := range c.Holders {
-		name := Who(b)
-		if b.Evidence == detector.Host {
-			name = "node " + nodes[n]
-		} else if several {
-			name += " on " + nodes[n]
-		}
-		count[name]++
-		list = append(list, name)
-	}
-	for n, b := range c.Holders {
-		if more := cmp.Or(b.Netns, b.Interface); count[list[n]] > 1 && more != "" {
-			if Who(b) == more {
-				more = b.Interface
-			}
-			list[n] += " (" + more + ")"
-		}
-	}
-	return list
-}
-
-// ShortLabels is labels without what is not needed to tell the holders apart.
-func ShortLabels(c document.Conflict) []string {
-	names := Labels(c)
-	count := make(map[string]int)
-	for _, b := range c.Holders {
-		count[Who(b)]++
-	}
-	for n, b := range c.Holders {
-		if count[Who(b)] == 1 && b.Evidence != detector.Host {
-			names[n] = Who(b)
-		}
-	}
-	return names
 }
 
 // each returns what f makes of each element of a list.
@@ -116,38 +38,6 @@ func each[T, V any](list []T, f func(T) V) (values []V) {
 	return values
 }
 
-// grouped returns what value makes of each element of a list, by what key makes of it; keys are in the order of the list.
-func grouped[T any](list []T, key, value func(T) string) (keys []string, groups map[string][]string) {
-	groups = make(map[string][]string)
-	for _, element := range list {
-		k := key(element)
-		if groups[k] == nil {
-			keys = append(keys, k)
-		}
-		groups[k] = append(groups[k], value(element))
-	}
-	return keys, groups
-}
-
-// maxListed is how many names a sentence lists.
-const maxListed = 8
-
-// List joins the first maxListed names with commas.
-func List(names []string) string {
-	if len(names) <= maxListed {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), len(names)-maxListed)
-}
-
-// Conjoin is list with "and" before the last name.
-func Conjoin(names []string) string {
-	if n := len(names) - 1; n > 0 && n < maxListed {
-		return strings.Join(names[:n], ", ") + " and " + names[n]
-	}
-	return List(names)
-}
-
 // Disjoin joins all names, with "or" before the last.
 func Disjoin(names []string) string {
 	if n := len(names) - 1; n > 0 {
@@ -156,26 +46,12 @@ func Disjoin(names []string) string {
 	return strings.Join(names, "")
 }
 
-// Plural is a number of things.
-func Plural(n int, one, many string) string { return fmt.Sprintf("%d %s", n, either(n, one, many)) }
-
-// either is what one thing needs, or another number of them.
-func either(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
-}
-
-// Addresses is a number of addresses.
-func Addresses(n int) string { return Plural(n, "address", "addresses") }
-
 // Age is how long ago t was.
 func Age(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return Span(time.Since(t))
+	return say.Span(time.Since(t))
 }
 
 // clock is the layout for t and later times: a time of day alone does not say which day it was a day ago.
@@ -186,19 +62,8 @@ func clock(t time.Time) string {
 	return "Jan _2 15:04:05.000"
 }
 
-// Span is a time in one unit.
-func Span(d time.Duration) string {
-	switch d = max(d, 0); {
-	case d < time.Second:
-		return fmt.Sprintf("%dms", d.Milliseconds())
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
+// distinct sorts texts and removes duplicates.
+func distinct(texts []string) []string {
+	slices.Sort(texts)
+	return slices.Compact(texts)
 }

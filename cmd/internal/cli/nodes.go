@@ -44,16 +44,26 @@ func (p *Printer) Nodes(doc document.Nodes) {
 		}
 		rows = append(rows, row)
 	}
-	p.fitted(rows, header, "name", "heard", "since")
-	p.Problems(doc)
+	tables{Printer: p}.fitted(rows, header, "name", "heard", "since")
+	p.problems(doc)
 }
 
-// Problems prints what is wrong with the cluster.
-func (p *Printer) Problems(doc document.Nodes) {
+// problems prints what is wrong with the cluster.
+func (p *Printer) problems(doc document.Nodes) {
+	indent := 2
 	if doc.Cluster.Alone {
-		p.wrapped(0, "This agent is alone: it was started without --join and --bind, so duplicates on other nodes are not found.")
+		indent = 0
+	}
+	p.sentences(indent, Problems(doc))
+}
+
+// Problems says what is wrong with the cluster.
+func Problems(doc document.Nodes) (lines []string) {
+	if doc.Cluster.Alone {
+		lines = append(lines, "This agent is alone: it was started without --join and --bind, so duplicates on other nodes are not found.")
 	}
 	for _, problem := range doc.Cluster.Problems {
-		p.wrapped(2, "Problem: "+problem)
+		lines = append(lines, "Problem: "+problem)
 	}
+	return lines
 }

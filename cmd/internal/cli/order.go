@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/say"
 )
 
 // Orders are the orders of a list, by the values of --sort-by.
@@ -19,7 +20,7 @@ var (
 			return cmp.Or(strings.Compare(a.Network, b.Network), a.IP.Compare(b.IP))
 		},
 		"node":       func(a, b document.Binding) int { return strings.Compare(a.NodeID(), b.NodeID()) },
-		"pod":        func(a, b document.Binding) int { return strings.Compare(Who(a), Who(b)) },
+		"pod":        func(a, b document.Binding) int { return strings.Compare(say.Who(a), say.Who(b)) },
 		"interface":  func(a, b document.Binding) int { return strings.Compare(a.Interface, b.Interface) },
 		"first-seen": func(a, b document.Binding) int { return a.FirstSeen.Compare(b.FirstSeen) },
 		"last-seen":  func(a, b document.Binding) int { return a.LastSeen.Compare(b.LastSeen) },
@@ -32,9 +33,10 @@ var (
 		"node": func(a, b document.Conflict) int {
 			return slices.Compare(ofHolders(a, document.Binding.NodeID), ofHolders(b, document.Binding.NodeID))
 		},
-		"pod":   func(a, b document.Conflict) int { return slices.Compare(ofHolders(a, Who), ofHolders(b, Who)) },
+		"pod":   func(a, b document.Conflict) int { return slices.Compare(ofHolders(a, say.Who), ofHolders(b, say.Who)) },
 		"state": func(a, b document.Conflict) int { return strings.Compare(a.State.String(), b.State.String()) },
 		"since": func(a, b document.Conflict) int { return Since(a).Compare(Since(b)) },
+		"began": func(a, b document.Conflict) int { return Began(a).Compare(Began(b)) },
 	}
 	FindingOrders = Orders[document.Finding]{
 		"ip":      func(a, b document.Finding) int { return a.IP.Compare(b.IP) },

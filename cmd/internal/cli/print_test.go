@@ -16,6 +16,8 @@ import (
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/judge"
+	"github.com/dupip/dupip/document/say"
 )
 
 func TestMain(m *testing.M) {
@@ -69,10 +71,28 @@ func between(ip string, holders ...document.Binding) document.Conflict {
 	}
 }
 
+// judged is a conflict with a judgement in words.
+func judged(c document.Conflict) document.Conflict {
+	c.Judgement = judge.Of(c, judge.Context{Now: time.Now()})
+	say.Fill(&c, nil)
+	return c
+}
+
+// twoPods is a judged conflict of two pods that run, on two nodes. No plugin gave the second one the address.
+func twoPods(ip string) document.Conflict {
+	c := between(ip, holder("n1", "web-0", ip, time.Hour), holder("n2", "web-1", ip, time.Minute))
+	for n, given := range []detector.Given{detector.GivenYes, detector.GivenNo} {
+		b := &c.Holders[n]
+		b.Given, b.Facts, b.Pod.UID = given, &document.Facts{Behind: document.BehindRunning}, fmt.Sprintf("%08d-2222-4333-8444-555555555555", n)
+	}
+	c.Routes = []document.Route{{Node: "n1", To: document.ToHolder, Holder: new(0), Device: "vethweb-0"}}
+	return judged(c)
+}
+
 func TestPrintBindings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		alone := []document.Binding{holder("n1", "web-0", "10.0.0.1", time.Minute), holder("n1", "web-1", "10.0.0.2", time.Hour)}
-		printed(t, func(p *Printer) { p.bindings(alone) }, `
+		printed(t, func(p *Printer) { tables{Printer: p}.bindings(alone) }, `
 IP        HOLDER      INTERFACE  EVIDENCE   FIRST SEEN  LAST SEEN
 10.0.0.1  shop/web-0  vethweb-0  announced  60s         2.0s
 10.0.0.2  shop/web-1  vethweb-1  announced  60m         2.0s
@@ -81,7 +101,7 @@ IP        HOLDER      INTERFACE  EVIDENCE   FIRST SEEN  LAST SEEN
 			holder("worker-a.zone1.example.com", "web-0", "10.0.0.1", time.Minute),
 			holder("worker-b.zone1.example.com", "web-1", "10.0.0.2", time.Hour),
 		}
-		printed(t, func(p *Printer) { p.bindings(cluster) }, `
+		printed(t, func(p *Printer) { tables{Printer: p}.bindings(cluster) }, `
 IP        NODE      HOLDER      INTERFACE  EVIDENCE   FIRST SEEN  LAST SEEN
 10.0.0.1  worker-a  shop/web-0  vethweb-0  announced  60s         2.0s
 10.0.0.2  worker-b  shop/web-1  vethweb-1  announced  60m         2.0s
@@ -114,7 +134,7 @@ func TestPrintCoverage(t *testing.T) {
 func TestPrintConflicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sameNode := []document.Conflict{between("10.0.0.1", holder("n1", "web-0", "10.0.0.1", time.Hour), holder("n1", "web-1", "10.0.0.1", time.Minute))}
-		printed(t, func(p *Printer) { p.conflicts(sameNode) }, `
+		printed(t, func(p *Printer) { tables{Printer: p}.conflicts(sameNode) }, `
 IP        STATE      SINCE  HOLDER      INTERFACE  FIRST SEEN
 10.0.0.1  confirmed  20s    shop/web-0  vethweb-0  60m
                             shop/web-1  vethweb-1  60s
@@ -128,12 +148,12 @@ IP        STATE      SINCE  NODE  HOLDER      INTERFACE  FIRST SEEN
                             n1    shop/web-1  vethweb-1  60s
 
 What to do:
-"dupip explain IP" for 1 address more.
+"dupip explain IP" says what to do about 1 address, and why.
 `)
 		far := holder("n2", "web-1", "10.0.0.1", time.Minute)
 		far.Unreachable = true
 		crossNode := []document.Conflict{between("10.0.0.1", holder("n1", "web-0", "10.0.0.1", time.Hour), far)}
-		printed(t, func(p *Printer) { p.conflicts(crossNode) }, `
+		printed(t, func(p *Printer) { tables{Printer: p}.conflicts(crossNode) }, `
 IP        STATE      SINCE  NODE  HOLDER      INTERFACE  FIRST SEEN
 10.0.0.1  confirmed  20s    n1    shop/web-0  vethweb-0  60m
                             n2 !  shop/web-1  vethweb-1  60s
@@ -142,7 +162,7 @@ IP        STATE      SINCE  NODE  HOLDER      INTERFACE  FIRST SEEN
 		left := holder("n1", "web-1", "10.0.0.1", time.Minute)
 		left.Evidence = detector.Configured
 		weak := []document.Conflict{between("10.0.0.1", holder("n1", "web-0", "10.0.0.1", time.Hour), left)}
-		printed(t, func(p *Printer) { p.conflicts(weak) }, `
+		printed(t, func(p *Printer) { tables{Printer: p}.conflicts(weak) }, `
 IP        STATE      SINCE  HOLDER        INTERFACE  FIRST SEEN
 10.0.0.1  confirmed  20s    shop/web-0    vethweb-0  60m
                             shop/web-1 ~  vethweb-1  60s
@@ -162,7 +182,7 @@ IP                 STATE      SINCE  HOLDER        INTERFACE    FIRST SEEN
                                      shop/drill-1  vethdrill-1  60s
 
 What to do:
-192.0.2.7: nothing. It is a drill, which ends by itself.
+192.0.2.7: Nothing: it is a drill, which ends by itself.
 `)
 		many := manyConflicts(11)
 		many.Conflicts = append(many.Conflicts, drill)
@@ -196,7 +216,6 @@ What to do:
 		if !strings.Contains(out.String(), "9 confirmed, 2 suspected, 257 drill.") || strings.Contains(out.String(), "drilled") {
 			t.Errorf("many conflicts and drills:\n%s", out)
 		}
-		printed(t, func(p *Printer) { p.StoryAdvice(&drill) }, "\n\nWhat to do: nothing. It is a drill, which ends by itself.\n")
 	})
 }
 
@@ -210,8 +229,8 @@ func TestLongNamesFit(t *testing.T) {
 		}
 		holders[1].Unreachable = true
 		p, out := printer(80)
-		p.conflicts([]document.Conflict{between(ip, holders...)})
-		p.bindings(holders)
+		tables{Printer: p}.conflicts([]document.Conflict{between(ip, holders...)})
+		tables{Printer: p}.bindings(holders)
 		if strings.Count(out.String(), ip) != 4 || strings.Count(out.String(), "ip-10-0-1-2") != 2 {
 			t.Errorf("addresses and nodes are not whole:\n%s", out.String())
 		}
@@ -240,7 +259,7 @@ func TestPrintPairs(t *testing.T) {
 			{Nodes: nil, Addresses: 1},
 		},
 	}
-	printed(t, func(p *Printer) { p.pairs(doc, maxPairs) }, `
+	printed(t, func(p *Printer) { tables{Printer: p}.pairs(doc, maxPairs) }, `
 n1 and n2 share 14 addresses (10.0.0.1, 10.0.0.2, 10.0.0.3, …)
 n8 and n9 share 1 address (10.9.0.1 (storage))
 
@@ -250,11 +269,11 @@ n8 and n9 share 1 address (10.9.0.1 (storage))
 		doc.Pairs = append(doc.Pairs, document.Pair{Nodes: []string{"n1", fmt.Sprint("n", n+2)}, Addresses: 40 - n, Examples: example("10.0.0.1")})
 	}
 	p, out := printer(80)
-	p.pairs(doc, maxPairs)
+	tables{Printer: p}.pairs(doc, maxPairs)
 	if lines := strings.Count(out.String(), "\n"); lines != maxPairs+2 || !strings.Contains(out.String(), "20 more pairs") {
 		t.Errorf("%d lines:\n%s", lines, out.String())
 	}
-	printed(t, func(p *Printer) { p.pairs(document.Conflicts{}, maxPairs) }, "")
+	printed(t, func(p *Printer) { tables{Printer: p}.pairs(document.Conflicts{}, maxPairs) }, "")
 }
 
 func TestPrintNodes(t *testing.T) {
@@ -413,7 +432,7 @@ func TestWho(t *testing.T) {
 		"(no name yet)": {Holder: document.Holder{NetnsCookie: 7}},
 		"unseen netns":  {Holder: document.Holder{Ifindex: 3}},
 	} {
-		if got := Who(b); got != want {
+		if got := say.Who(b); got != want {
 			t.Errorf("%+v is %q, want %q", b, got, want)
 		}
 	}

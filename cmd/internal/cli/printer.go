@@ -5,17 +5,17 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"golang.org/x/term"
+
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/say"
 )
 
-// Printer prints documents for people.
+// Printer prints documents for people. It has the text of lines; what is a table, a story or a list of steps are types of their own.
 type Printer struct {
 	Out       io.Writer
 	Width     int  // of a line, in columns; 0: unknown, tables have no bound then, and sentences 80 columns
@@ -25,9 +25,7 @@ type Printer struct {
 	Selected  bool // lists have only what was asked for
 	Colour    bool
 	Program   string // what people call the program, if that is not dupip
-	several   bool   // more nodes than one were asked
 	events    bool   // what is shown are events of a watch
-	mark      string // around commands, for [Lines]
 }
 
 // defaultWidth is the width of text where the terminal's is not known.
@@ -70,73 +68,21 @@ func (p *Printer) fits(n int) bool { return p.Width == 0 || n <= p.Width }
 // clip shortens a line, or a part of it beside that many other columns, to the width.
 func (p *Printer) clip(s string, beside int) string { return clip(s, p.Width-beside) }
 
-// table prints a table without lines, like those of kubectl.
-func (p *Printer) table(rows []table.Row, header ...any) {
-	t := table.NewWriter()
-	t.SetOutputMirror(p.Out)
-	style := table.StyleDefault
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
-	style.Format.Header = text.FormatUpper
-	t.SetStyle(style)
-	t.SuppressTrailingSpaces()
-	if !p.NoHeaders {
-		t.AppendHeader(header)
-	}
-	t.AppendRows(rows)
-	t.Render()
-}
-
-// fitted prints a table that fits the width, unless a wide one was asked for. It removes spare columns, in this order, until the
-// named column has room for 12 characters or the table fits, and then shortens that one. A column of nodes without names is left out.
-func (p *Printer) fitted(rows []table.Row, header []any, column string, spare ...string) {
-	const shortest = 12
-	if at := slices.Index(header, any("node")); at >= 0 && !slices.ContainsFunc(rows, func(row table.Row) bool { return row[at] != "" }) {
-		header = without("node", header, rows)
-	}
-	for !p.Wide && p.Width > 0 && p.left(header, rows, "") < 0 {
-		left := p.left(header, rows, column)
-		if left >= shortest || len(spare) == 0 {
-			at := slices.Index(header, any(column))
-			for _, row := range rows {
-				row[at] = clip(row[at].(string), max(left, shortest))
-			}
-			break
-		}
-		header, spare = without(spare[0], header, rows), spare[1:]
-	}
-	p.table(rows, header...)
-}
-
-// without removes a column from a table, and returns the header.
-func without(column string, header []any, rows []table.Row) []any {
-	at := slices.Index(header, any(column))
-	for n := range rows {
-		rows[n] = slices.Delete(rows[n], at, at+1)
-	}
-	return slices.Delete(header, at, at+1)
-}
-
-// left is the part of the width that the columns of a table leave, but for the named one.
-func (p *Printer) left(header []any, rows []table.Row, column string) int {
-	left := p.Width + 2 // the last column is not padded
-	for n, name := range header {
-		if name == column {
-			left -= 2
-			continue
-		}
-		width := utf8.RuneCountInString(name.(string))
-		for _, row := range rows {
-			width = max(width, text.StringWidthWithoutEscSequences(fmt.Sprint(row[n])))
-		}
-		left -= width + 2
-	}
-	return left
-}
-
 // wrapped prints a line, broken at spaces so that it fits the width. Further lines are indented by
 // indent columns.
 func (p *Printer) wrapped(indent int, line string) { p.printf("%s", p.wrap(indent, line)) }
+
+// sentences prints lines, each as wrapped does.
+func (p *Printer) sentences(indent int, lines []string) {
+	for _, line := range lines {
+		p.wrapped(indent, line)
+	}
+}
+
+// Coverage prints which things an answer of the cluster lacks.
+func (p *Printer) Coverage(c document.Coverage, things string) {
+	p.sentences(0, say.Coverage(c, things))
+}
 
 // wrap returns what [Printer.wrapped] prints.
 func (p *Printer) wrap(indent int, line string) string {

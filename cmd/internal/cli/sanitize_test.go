@@ -111,7 +111,7 @@ func TestTextsInYAML(t *testing.T) {
 	}
 	out.Reset()
 	command := strings.Repeat("kubectl -n a-long-namespace delete pod ", 10) + "x"
-	if _, err := YAML.Encode(&out, document.Removal{Command: command}, false); err != nil || !strings.Contains(out.String(), "command: "+command+"\n") {
+	if _, err := YAML.Encode(&out, document.Step{Command: command}, false); err != nil || !strings.Contains(out.String(), "command: "+command+"\n") {
 		t.Errorf("a command is folded: %v\n%s", err, out.String())
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/say"
 )
 
 // Status prints how an agent is doing.
@@ -26,7 +27,7 @@ func (p *Printer) Status(s document.Status) {
 	line("Agent", "%s, %s for %s, attached by %s", s.Version, state, Age(s.Started), s.AttachMode)
 	line("Interfaces", "%s", interfacesText(s.ByState))
 	line("Bindings", "%s", counts(s.Bindings))
-	line("Conflicts", "%s; %d resolved, %s faded", counts(s.Conflicts), s.Resolved, Plural(int(s.Faded), "suspicion", "suspicions"))
+	line("Conflicts", "%s; %d resolved, %s faded", counts(s.Conflicts), s.Resolved, say.Plural(int(s.Faded), "suspicion", "suspicions"))
 	if drills := counts(s.Drills); drills != none {
 		line("Drills", "%s", drills)
 	}
@@ -34,7 +35,7 @@ func (p *Printer) Status(s document.Status) {
 		line("DAD failed", "%s", dadFailedText(s, p.Wide))
 	}
 	if s.HostAddressesOmitted > 0 {
-		line("Node's own", "%s; %d more are not compared: there are too many", Addresses(len(s.HostAddresses)), s.HostAddressesOmitted)
+		line("Node's own", "%s; %d more are not compared: there are too many", say.Addresses(len(s.HostAddresses)), s.HostAddressesOmitted)
 	}
 	if suppressed := counts(s.Suppressed); suppressed != none {
 		line("Suppressed", "%s", suppressed)
@@ -58,7 +59,7 @@ func (p *Printer) Status(s document.Status) {
 	line("Pod names", "%s", withError(runtimeText(s.Runtime), s.Runtime.CacheError))
 	for _, b := range s.Books {
 		if b.Error == "" { // others are among those that are not checked
-			line("Books", "%s", bookText(b))
+			line("Books", "%s", say.BookStatus(b))
 		}
 	}
 	for _, text := range s.AuditUnchecked {
@@ -102,7 +103,7 @@ func (p *Printer) Status(s document.Status) {
 		}
 		rows = append(rows, table.Row{i.Name, i.Ifindex, p.Paint(i.State), i.Network, peer, i.Pod.String(), i.Netns, pid, refused, i.Reason})
 	}
-	p.table(rows, "interface", "ifindex", "state", "network", "peer", "pod", "netns", "pid", "refused", "reason")
+	tables{Printer: p}.table(rows, "interface", "ifindex", "state", "network", "peer", "pod", "netns", "pid", "refused", "reason")
 	p.printf("\nThe node's own addresses: %s\n", strings.Join(s.HostAddresses, " "))
 }
 
@@ -133,7 +134,7 @@ func dadFailedText(s document.Status, wide bool) string {
 	if more := s.DADFailedAddresses - len(listed); more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
-	return Addresses(s.DADFailedAddresses) + ": " + strings.Join(names, ", ")
+	return say.Addresses(s.DADFailedAddresses) + ": " + strings.Join(names, ", ")
 }
 
 // interfacesText counts the interfaces by state. While the agent attaches to them, it says how far it is.
@@ -161,7 +162,7 @@ func gossipText(c document.ClusterStatus) string {
 		encrypted = "NOT encrypted"
 	}
 	return fmt.Sprintf("%s, %s; %s, %d unacked, %d kept for others; %s",
-		text, counts(c.Members), Plural(c.Leases, "lease", "leases"), c.Unacked, c.Kept, encrypted)
+		text, counts(c.Members), say.Plural(c.Leases, "lease", "leases"), c.Unacked, c.Kept, encrypted)
 }
 
 func stateText(s document.StateStatus) string {
@@ -172,7 +173,7 @@ func stateText(s document.StateStatus) string {
 }
 
 func runtimeText(r document.RuntimeStatus) string {
-	sandboxes := Plural(r.Sandboxes, "sandbox", "sandboxes")
+	sandboxes := say.Plural(r.Sandboxes, "sandbox", "sandboxes")
 	if r.SandboxesOmitted > 0 {
 		sandboxes += fmt.Sprintf(", %d of them left out: there are too many", r.SandboxesOmitted)
 	}

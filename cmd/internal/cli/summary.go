@@ -8,6 +8,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/say"
 )
 
 // Summary prints how the agents of a cluster are doing: how many of which kind, and where what is not as it should be. The
@@ -58,13 +59,13 @@ func (p *Printer) Summary(doc document.Nodes, conflicts document.Conflicts, unkn
 	p.Entry(12, "Findings", findings.text(""))
 	p.Entry(12, "Audits", audits.text(document.AuditAgrees))
 	if len(silent) > 0 {
-		p.Entry(12, "Unknown", "interfaces and findings of "+List(silent))
+		p.Entry(12, "Unknown", "interfaces and findings of "+say.List(silent))
 	}
 	if unknown != nil {
 		p.Entry(12, "Unknown", "conflicts: "+detector.Printable(unknown.Error()))
 	}
 	p.Coverage(conflicts.Coverage, "conflicts")
-	p.Problems(doc)
+	p.problems(doc)
 }
 
 // group counts things by their kind, and has the nodes that have them.
@@ -108,7 +109,7 @@ func (g group) text(usual string) string {
 			part = fmt.Sprintf("%s: %d", kind, g[kind].count)
 		}
 		if kind != usual {
-			part += " (" + List(g[kind].nodes) + ")"
+			part += " (" + say.List(g[kind].nodes) + ")"
 		}
 		parts = append(parts, part)
 	}

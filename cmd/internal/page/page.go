@@ -1,5 +1,5 @@
-// Package page serves what dupip knows as a page for people: conflicts, one address, nodes, findings. The sentences about conflicts
-// are those of package cli. A page works without its script, which only fetches it again and changes what has changed.
+// Package page serves what dupip knows as a page for people: conflicts, one address, nodes, findings. The sentences are those of the
+// packages say and cli. A page works without its script, which only fetches it again and changes what has changed.
 //
 // What pods, nodes and users wrote is text: html/template escapes it. Nothing here is for Linux only.
 package page
@@ -14,7 +14,6 @@ import (
 	"html/template"
 	"net/http"
 	"net/netip"
-	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/say"
 )
 
 // Source makes the documents, as [api.Backend] and [api.Client] do. The page changes texts in them, so they must not be shared.
@@ -36,6 +36,7 @@ const (
 	// maxTime bounds one answer, less than the server takes to write it, and maxAtOnce how many the source makes at one time: each may ask all nodes.
 	maxTime   = 12 * time.Second
 	maxAtOnce = 4
+	maxPairs  = 10 // lines about pairs of nodes
 	// policy allows what the page itself is made of, and "data:" for an empty icon, which spares a request.
 	policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; " +
 		"base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -47,45 +48,25 @@ var files embed.FS
 // newLayout returns the template of all pages, with commands of the program in their sentences.
 func newLayout(program string) *template.Template {
 	return template.Must(template.New("page.html").Funcs(template.FuncMap{
-		"age": cli.Age, "who": cli.Who, "given": cli.GivenText, "counted": cli.Counted, "since": cli.Since, "causes": cli.Causes, "notes": cli.Notes,
-		"inNetwork":  func(ip netip.Addr, network string) string { return cli.InNetwork(ip.String(), network) },
-		"labels":     func(holders []document.Binding) []string { nodes, _ := cli.NodesOf(holders); return nodes },
+		"age": cli.Age, "who": say.Who, "given": say.Given, "counted": cli.Counted, "since": cli.Since, "notes": cli.Notes, "meant": say.Meant,
+		"began": cli.Began, "beganText": cli.BeganText, "lasted": cli.Lasted, "hasEnded": cli.HasEnded,
+		"inNetwork":  func(ip netip.Addr, network string) string { return say.InNetwork(ip.String(), network) },
+		"labels":     func(holders []document.Binding) []string { nodes, _ := say.NodesOf(holders); return nodes },
 		"clock":      func(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") },
 		"most":       func() int { return maxText },
 		"incomplete": func(verdict string) bool { return verdict == document.AuditNothing || verdict == document.AuditPartly },
-		"reserved":   func(f document.Finding) string { return cli.ReservationOf(f, false) },
+		"reserved":   func(f document.Finding) string { return say.ReservationOf(f, false) },
 		"answered":   func(c document.Coverage) int { return c.Asked - len(c.Missing) },
-		"coverage": func(c document.Coverage, things string) []cli.Line {
-			return cli.Lines(program, c, func(p *cli.Printer, c document.Coverage) { p.Coverage(c, things) })
-		},
-		"pairs": lines(program, (*cli.Printer).Pairs), "problems": lines(program, (*cli.Printer).Problems),
-		"repairs": lines(program, (*cli.Printer).Repairs), "unknown": lines(program, (*cli.Printer).Unknown),
-		"configured": lines(program, (*cli.Printer).Configured), "books": lines(program, (*cli.Printer).Books),
-		"verdict": lines(program, (*cli.Printer).Verdict), "former": lines(program, (*cli.Printer).Former),
-		"advice": advice(program, (*cli.Printer).Advice), "manyAdvice": advice(program, (*cli.Printer).ManyAdvice),
-		"storyAdvice": advice(program, (*cli.Printer).StoryAdvice),
+		"coverage":   say.Coverage, "problems": cli.Problems, "checked": say.Checked, "unseen": say.Unseen,
+		"records": say.OnRecord, "verdict": cli.Verdict, "former": cli.Former,
+		"pairs":    func(doc document.Conflicts) []string { return say.Pairs(doc, maxPairs) },
+		"todo":     func(doc document.Conflicts) []cli.Line { return cli.Todo(program, say.Entries(doc)) },
+		"todoMany": func(doc document.Conflicts) []cli.Line { return cli.Todo(program, say.Many(doc)) },
+		"do":       func(c *document.Conflict) []cli.Line { return cli.Todo(program, []say.Entry{{Steps: say.Do(c)}}) },
+		"repairs":  func(a document.Audit) []cli.Line { return cli.Todo(program, say.Repairs(a)) },
+		"why":      func(e document.Explanation, c *document.Conflict) []cli.Line { return cli.Todo(program, say.Why(e, c)) },
+		"rename":   func(text string) string { return cli.Rename(program, text) },
 	}).ParseFS(files, "page.html"))
-}
-
-// lines returns what makes sentences of a document.
-func lines[T any](program string, text func(*cli.Printer, T)) func(T) []cli.Line {
-	return func(doc T) []cli.Line { return cli.Lines(program, doc, text) }
-}
-
-// advice is lines of what is to be done, without the title of their section.
-func advice[T any](program string, text func(*cli.Printer, T)) func(T) []cli.Line {
-	return func(doc T) []cli.Line {
-		all := cli.Lines(program, doc, text)
-		if len(all) == 0 {
-			return nil
-		}
-		first := strings.TrimSpace(strings.TrimPrefix(all[0].Text, "What to do:"))
-		if first == "" {
-			return all[1:]
-		}
-		all[0].Text = strings.ToUpper(first[:1]) + first[1:] // "wait" or "nothing"
-		return all
-	}
 }
 
 // content is what the template gets.
@@ -139,7 +120,7 @@ func page[T any](h *handler, name string, get func(context.Context, document.Que
 		var err error
 		if c.Request, err = parse(name, r.URL.Query()); err != nil {
 			status = http.StatusBadRequest
-		} else if doc, err = read(ctx, h, get, document.Query{IP: c.Request.IP, All: c.Request.All, Cluster: true}); errors.Is(err, errNoPage) {
+		} else if doc, err = read(ctx, h, get, document.Query{IP: c.Request.IP, All: c.Request.All, Since: c.Request.Since, Cluster: true}); errors.Is(err, errNoPage) {
 			status = http.StatusNotFound
 		} else if err != nil {
 			status = http.StatusServiceUnavailable

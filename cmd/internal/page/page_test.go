@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,8 @@ import (
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/judge"
+	"github.com/dupip/dupip/document/say"
 )
 
 // documents is a source with fixed documents, made anew for each request.
@@ -56,23 +59,23 @@ func binding(node, pod, ip string) document.Binding {
 	return document.Binding{
 		Network: "default", IP: netip.MustParseAddr(ip), Holder: document.Holder{
 			Node: node, BootID: "b-" + node, Interface: "veth-" + pod, MAC: detector.MAC{2, 0, 0, 0, 0, 1}, Netns: "cni-" + pod,
-			Given: detector.GivenYes, Pod: &document.Pod{Namespace: "shop", Name: pod, UID: "u-" + pod},
+			Given: detector.GivenYes, Pod: &document.Pod{Namespace: "shop", Name: pod, UID: fmt.Sprintf("%08x-2222-4333-8444-555555555555", len(pod))},
 		},
+		Facts:    &document.Facts{Behind: document.BehindRunning},
 		Evidence: detector.Announced, FirstSeen: seen, LastSeen: seen,
 	}
 }
 
 func conflict(ip string, holders ...document.Binding) document.Conflict {
-	return document.Conflict{
+	c := document.Conflict{
 		ID: "c-" + ip, Network: "default", IP: netip.MustParseAddr(ip), State: detector.Confirmed, Scope: detector.CrossNode, SecondSeen: seen, SuspectedAt: seen, ConfirmedAt: seen,
-		Holders: holders, Advice: &document.Advice{
-			Newer: new(1), Than: new(0), By: "created", AfterSeconds: 9.3,
-			Remove: []document.Removal{
-				{Holder: 1, Because: "newer", Command: "kubectl -n shop delete pod --field-selector metadata.name=" + holders[1].Pod.Name},
-				{Holder: 0},
-			},
-		},
+		Holders: holders,
 	}
+	if c.IP != netip.MustParseAddr("192.0.2.7") { // a drill
+		c.Judgement = judge.Of(c, judge.Context{Now: time.Now()})
+		say.Fill(&c, nil)
+	}
+	return c
 }
 
 // ask makes a request as a browser on this machine does.
@@ -111,17 +114,19 @@ func has(t *testing.T, page string, texts ...string) {
 
 const evil = `<img src=x onerror=alert(1)>"'`
 
+var evilStep = document.Step{If: evil, Text: evil, Command: evil, Node: evil, Address: evil, Cuts: evil, File: evil}
+
 var hostile = documents{
 	conflicts: func() document.Conflicts {
 		c := conflict("10.0.0.7", binding("n1", "web", "10.0.0.7"), binding(evil, evil, "10.0.0.7"))
 		c.Network, c.ID = evil, evil
-		c.Holders[1].Evidence, c.Advice.Remove[0].Command = 255, evil
+		c.Holders[1].Evidence, c.Judgement.Text, c.Judgement.Steps[0] = 255, evil, evilStep
 		return document.Conflicts{Conflicts: []document.Conflict{c}, Coverage: document.Coverage{Asked: 3, Missing: []string{evil}, Partial: true}}
 	},
 	explain: func() document.Explanation {
 		one, other := binding("n1", "web", "10.0.0.7"), binding(evil, evil, "10.0.0.7")
 		c := conflict("10.0.0.7", one, other)
-		c.ID, c.Advice.Remove[0].Command = evil, evil
+		c.ID, c.Judgement.Text, c.Judgement.Steps[0] = evil, evil, evilStep
 		return document.Explanation{Node: "n1", IP: netip.MustParseAddr("10.0.0.7"), Stories: []document.Story{{
 			Network: evil, IP: netip.MustParseAddr("10.0.0.7"), Nodes: []string{"n1", evil}, Verdict: evil, Bindings: []document.Binding{one, other}, Conflict: &c,
 			Notes: []document.Note{{At: seen, Kind: evil, Node: evil, Holder: &other.Holder, Text: evil + "\u202e\x00"}},
@@ -178,20 +183,21 @@ func TestAddress(t *testing.T) {
 	one, other := binding("n1", "web", "10.0.0.7"), binding("n2", "copy", "10.0.0.7")
 	other.Given = detector.GivenNo
 	c := conflict("10.0.0.7", one, other)
-	c.Drill = false
 	page := body(t, ask(documents{explain: func() document.Explanation {
 		return document.Explanation{Node: "n1", IP: netip.MustParseAddr("10.0.0.7"), Stories: []document.Story{{
-			Network: "default", IP: netip.MustParseAddr("10.0.0.7"), Nodes: []string{"n1", "n2"}, Verdict: "both answered", Bindings: c.Holders, Conflict: &c,
+			Network: "default", IP: netip.MustParseAddr("10.0.0.7"), Nodes: []string{"n1", "n2"}, Verdict: "both answered", Bindings: c.Holders, Former: c.Holders[:1], Conflict: &c,
 			Notes: []document.Note{{At: seen, Kind: "conflict", Node: "n1", BootID: "b-n1", Text: "confirmed: 2 live holders"}},
-		}}, Coverage: document.Coverage{Asked: 3, Missing: []string{"n3"}, Partial: true}}
+		}}, Books: []document.Book{{Node: "n1", BootID: "b-n1", Kind: "host-local", CNINetwork: "pods", Range: "10.0.0.1-10.0.0.9"}}, Coverage: document.Coverage{Asked: 3, Missing: []string{"n3"}, Partial: true}}
 	}}, "/explain?ip=10.0.0.7"))
 	has(t, page, "<title>10.0.0.7 – dupip</title>", `<span class="badge confirmed">confirmed</span>`,
 		"shop/web</h3>", "<strong>n1</strong>", "veth-web", "was given the address by a network plugin",
 		"shop/copy</h3>", "<strong>n2</strong>", "was not given the address by any network plugin",
-		"What to do</h2>", "shop/copy on n2 is the newer holder: made 9.3s after shop/web on n1. Remove the newer one:</p>",
-		"<code>kubectl -n shop delete pod --field-selector metadata.name=copy</code>",
-		"Why</h2>", "shop/copy on n2 probably took the address by hand", "Verdict: both answered.",
+		"What to do</h2>", "Remove shop/copy on n2, which no network plugin gave the address (this cuts the pod shop/copy:",
+		"<code>echo &#39;{&#34;apiVersion&#34;:", "kubectl delete --raw /api/v1/namespaces/shop/pods/copy -f -</code>",
+		"Why</h2>", "No network plugin gave shop/copy on n2 the address", "Verdict: both answered.",
+		"list it under &#34;shared&#34;", "Who had it before", "shop/web on node n1, interface veth-web: ",
 		"What happened</h2>", "[n1] confirmed: 2 live holders",
+		"on record</h2>", "Books of node n1:", "shop/web was given the address", "host-local, network pods: not reserved, although it gives out 10.0.0.1-10.0.0.9",
 		"1 of 3 nodes did not answer: n3; their stories are missing.")
 }
 
@@ -211,10 +217,35 @@ func TestCalm(t *testing.T) {
 		c.Drill = true
 		return document.Conflicts{Conflicts: []document.Conflict{c}, Coverage: document.Coverage{Asked: 1}}
 	}}
-	has(t, body(t, ask(drill, "/")), "No conflict is open</h1>", "1 drill</span>", "One node was asked.", `"badge drill">drill`, "192.0.2.7: nothing. It is a drill")
+	has(t, body(t, ask(drill, "/")), "No conflict is open</h1>", "1 drill</span>", "One node was asked.", `"badge drill">drill`, "192.0.2.7: Nothing: it is a drill")
 }
 
 // A page without findings says what was checked.
+// The resolved conflicts of a time, or all: when each began, and how long it lasted.
+func TestEnded(t *testing.T) {
+	over := conflict("10.0.0.8", binding("n1", "a", "10.0.0.8"), binding("n2", "b", "10.0.0.8"))
+	over.State, over.ResolvedAt, over.Judgement = detector.Resolved, seen.Add(90*time.Minute), nil
+	source := documents{conflicts: func() document.Conflicts {
+		return document.Conflicts{Conflicts: []document.Conflict{over}, Coverage: document.Coverage{Asked: 2}}
+	}}
+	for target, chosen := range map[string]string{
+		"/": `"" selected>no resolved ones`, "/?all=1": `"all" selected>`, "/?since=all": `"all" selected>`, "/?since=12h": `"12h" selected>`, "/?since=100h": `"100h" selected>resolved in the last 100h`,
+	} {
+		has(t, body(t, ask(source, target)), "<option value="+chosen, ">Began<", ">Lasted<", `data-label="began"><time`, seen.Local().Format(">Jan 2 15:04<"), `data-label="lasted">90m<`)
+	}
+	if page := body(t, ask(hostile, "/")); strings.Contains(page, "Began") {
+		t.Errorf("nothing is over:\n%s", page)
+	}
+	for target, want := range map[string]request{
+		"since=12h": {All: true, Since: 12 * time.Hour, Ended: "12h"}, "since=all": {All: true, Ended: "all"}, "all=1": {All: true, Ended: "all"}, "since=": {},
+	} {
+		values, _ := url.ParseQuery(target)
+		if got, err := parse("conflicts", values); err != nil || got != want {
+			t.Errorf("%s: %+v, %v, want %+v", target, got, err, want)
+		}
+	}
+}
+
 func TestAuditWithoutFindings(t *testing.T) {
 	for verdict, want := range map[string]string{
 		document.AuditAgrees: "No finding: books and wire agree</h1>", document.AuditNothing: "No finding, because nothing was checked</h1>",
@@ -262,6 +293,9 @@ func TestSourceFails(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for target, want := range map[string]string{
 		"/?ip=10.0.0.1":                   "no such parameter",
+		"/?since=-1h":                     "must be a duration such as 30m or 12h",
+		"/?since=87601h":                  "at most 87600h",
+		"/nodes?since=1h":                 "no such parameter",
 		"/explain?ip=10.0.0":              "is not an IP address",
 		"/explain?ip=1.1.1.1&ip=1.1.1.2":  "given 2 times",
 		"/nodes?from=-1":                  "must be a number",

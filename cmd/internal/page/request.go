@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/dupip/dupip/document"
 )
 
 // maxText bounds a parameter, in bytes: a pod's name after its namespace.
@@ -17,12 +20,15 @@ type request struct {
 	IP   netip.Addr // of one address's page
 	Text string     // what was typed: what a list is to have
 	All  bool       // resolved conflicts, too
-	From int        // how many elements of the list come before
+	// Since is how long ago they may have ended, 0 for any time, and Ended says so in the page's address: "12h" or "all".
+	Since time.Duration
+	Ended string
+	From  int // how many elements of the list come before
 }
 
 // parameters are those of each page.
 var parameters = map[string][]string{
-	"conflicts": {"q", "all", "from"}, "explain": {"ip"}, "nodes": {"q", "from"}, "audit": {"q", "from"},
+	"conflicts": {"q", "all", "since", "from"}, "explain": {"ip"}, "nodes": {"q", "from"}, "audit": {"q", "from"},
 }
 
 // parse reads the parameters of a page. It is as strict as the API.
@@ -38,6 +44,14 @@ func parse(name string, values url.Values) (r request, err error) {
 		}
 	}
 	r.Text, r.All = strings.TrimSpace(values.Get("q")+values.Get("ip")), values.Get("all") == "1"
+	if r.Ended = values.Get("since"); r.Ended == "" && r.All {
+		r.Ended = everything
+	} else if r.Ended != "" && r.Ended != everything {
+		if r.Since, err = document.ParseSince(r.Ended); err != nil {
+			return r, fmt.Errorf("since=%q: %w", r.Ended, err)
+		}
+	}
+	r.All = r.Ended != ""
 	if text := r.Text; name == "explain" && text != "" {
 		if r.IP, err = netip.ParseAddr(text); err != nil {
 			return r, fmt.Errorf("%q is not an IP address", text)
@@ -50,6 +64,28 @@ func parse(name string, values url.Values) (r request, err error) {
 		}
 	}
 	return r, nil
+}
+
+// everything is since= of a page with all resolved conflicts.
+const everything = "all"
+
+// period is a choice of which resolved conflicts a page has.
+type period struct{ Value, Text string }
+
+// Periods are the choices, with the one that was made.
+func (r request) Periods() []period {
+	all := []period{
+		{"", "no resolved ones"},
+		{"1h", "resolved in the last hour, too"},
+		{"12h", "resolved in the last 12 hours, too"},
+		{"24h", "resolved in the last 24 hours, too"},
+		{"168h", "resolved in the last 7 days, too"},
+		{everything, "all resolved ones, too"},
+	}
+	if !slices.ContainsFunc(all, func(p period) bool { return p.Value == r.Ended }) {
+		all = append(all, period{r.Ended, "resolved in the last " + r.Ended + ", too"})
+	}
+	return all
 }
 
 // selects reports whether any of the texts has the one that is asked for.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/say"
 )
 
 // conflictsData is what the page of conflicts shows.
@@ -25,12 +26,12 @@ func conflicts(r request, doc document.Conflicts) (any, string) {
 	if d.Tally.Open() == 0 {
 		return d, "No conflict is open"
 	}
-	return d, cli.Plural(d.Tally.Open(), "conflict is open", "conflicts are open")
+	return d, say.Plural(d.Tally.Open(), "conflict is open", "conflicts are open")
 }
 
 func (r request) selectsConflict(c document.Conflict) bool {
 	return r.selects(c.IP.String(), c.Network, c.State.String(), c.Scope.String()) || r.selectsAddress(c.IP) ||
-		slices.ContainsFunc(c.Holders, func(b document.Binding) bool { return r.selects(b.Node, cli.Who(b), b.Netns, b.Interface) })
+		slices.ContainsFunc(c.Holders, func(b document.Binding) bool { return r.selects(b.Node, say.Who(b), b.Netns, b.Interface) })
 }
 
 func explain(r request, e document.Explanation) (any, string) {
@@ -63,7 +64,7 @@ func nodes(r request, doc document.Nodes) (any, string) {
 		return !r.selects(n.Name, string(n.State), string(n.Role), n.Address, n.Version, n.Boot)
 	})
 	d.list = cut(r, d.Doc.Nodes)
-	return d, cli.Plural(agents, "node", "nodes")
+	return d, say.Plural(agents, "node", "nodes")
 }
 
 // weight orders nodes: those with problems come first, reporters last.
@@ -99,7 +100,7 @@ func audit(r request, doc document.Audit) (any, string) {
 	})
 	d.list = cut(r, d.Doc.Findings)
 	if d.All == 0 {
-		return d, cli.NoFinding(d.Doc)
+		return d, say.NoFinding(d.Doc)
 	}
-	return d, cli.Plural(d.All, "audit finding", "audit findings")
+	return d, say.Plural(d.All, "audit finding", "audit findings")
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/say"
 )
 
 // collected is what the agents have about an address, for an archive.
@@ -149,8 +150,8 @@ func (c *collected) names() []string {
 }
 
 func namesWithNodes(holders []document.Binding) []string {
-	names := cli.Labels(document.Conflict{Holders: holders})
-	if nodes, several := cli.NodesOf(holders); !several {
+	names := say.Labels(document.Conflict{Holders: holders})
+	if nodes, several := say.NodesOf(holders); !several {
 		for n := range names {
 			names[n] += " on " + nodes[n]
 		}
@@ -169,7 +170,7 @@ func (c *collected) print(p *cli.Printer, file string) {
 	}
 	text := "no frames"
 	if len(of) > 0 {
-		text = fmt.Sprintf("%s (%s)", cli.Plural(frames, "frame", "frames"), strings.Join(of, ", "))
+		text = fmt.Sprintf("%s (%s)", say.Plural(frames, "frame", "frames"), strings.Join(of, ", "))
 	}
 	nodes := make(map[string]bool) // one that has booted again is there twice
 	for _, n := range c.nodes.Nodes {
@@ -178,7 +179,7 @@ func (c *collected) print(p *cli.Printer, file string) {
 		}
 	}
 	lines := []string{fmt.Sprintf("%s: %s, the history of %s, its routes and books, the versions of %s.",
-		detector.Printable(file), text, c.ip, cli.Plural(len(nodes), "node", "nodes"))}
+		detector.Printable(file), text, c.ip, say.Plural(len(nodes), "node", "nodes"))}
 	for _, line := range append(lines, c.missing()...) {
 		if p.Width > 0 { // in a terminal
 			line = p.Wrap(line)
@@ -190,13 +191,13 @@ func (c *collected) print(p *cli.Printer, file string) {
 // missing says what is not there, and why.
 func (c *collected) missing() (lines []string) {
 	if n := len(c.captures.Missing); n > 0 {
-		lines = append(lines, fmt.Sprintf("Missing: %d of %d nodes did not answer: %s.", n, c.captures.Asked, cli.List(c.captures.Missing)))
+		lines = append(lines, fmt.Sprintf("Missing: %d of %d nodes did not answer: %s.", n, c.captures.Asked, say.List(c.captures.Missing)))
 	}
 	if n := len(c.captures.Unchecked); n > 0 {
-		lines = append(lines, "Missing: "+cli.List(c.captures.Unchecked)+".")
+		lines = append(lines, "Missing: "+say.List(c.captures.Unchecked)+".")
 	}
 	if of := c.uncaptured(); len(of) > 0 && len(lines) == 0 {
-		lines = append(lines, fmt.Sprintf("Missing: frames of %s: none were captured. Its agent has logged why, or it has started since.", cli.List(of)))
+		lines = append(lines, fmt.Sprintf("Missing: frames of %s: none were captured. Its agent has logged why, or it has started since.", say.List(of)))
 	} else if len(c.captures.Captures) == 0 && len(lines) == 0 {
 		lines = append(lines, "Missing: frames. Agents keep none from before they started, nor of a suspicion that has faded.")
 	}
@@ -205,10 +206,10 @@ func (c *collected) missing() (lines []string) {
 		lost += v.Lost
 	}
 	if lost > 0 {
-		lines = append(lines, fmt.Sprintf("Missing: %s that came too fast.", cli.Plural(lost, "frame", "frames")))
+		lines = append(lines, fmt.Sprintf("Missing: %s that came too fast.", say.Plural(lost, "frame", "frames")))
 	}
 	if n := c.captures.Omitted; n > 0 {
-		lines = append(lines, fmt.Sprintf("Missing: the frames of %s, which did not fit into the answers.", cli.Plural(n, "holder", "holders")))
+		lines = append(lines, fmt.Sprintf("Missing: the frames of %s, which did not fit into the answers.", say.Plural(n, "holder", "holders")))
 	}
 	return lines
 }

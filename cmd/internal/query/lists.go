@@ -43,6 +43,7 @@ A watch prints events of other nodes, or of selected pods, a second or more afte
 	example: `  dupip conflicts --cluster
   dupip conflicts --cluster -n shop --state confirmed
   dupip conflicts --cluster --watch
+  dupip conflicts --cluster --since 12h
   dupip conflicts --all --sort-by since
   dupip conflicts -o name | xargs -n 1 dupip explain
   dupip conflicts --exit-code >/dev/null || echo "look"`,
@@ -62,6 +63,12 @@ A watch prints events of other nodes, or of selected pods, a second or more afte
 	},
 	flags: func(q *queryFlags, cmd *cobra.Command) {
 		cmd.Flags().BoolVar(&q.query.All, "all", false, "also resolved conflicts, newest first")
+		cmd.Flags().Func("since", "also resolved conflicts that were open within this `duration` before now: 12h", func(text string) (err error) {
+			q.query.Since, err = document.ParseSince(text)
+			q.query.All = true
+			return err
+		})
+		Complete(cmd, "since", "1h", "12h", "24h", "168h")
 		q.addTo(cmd)
 	},
 	states:   document.ConflictStates,
@@ -79,7 +86,7 @@ A watch prints events of other nodes, or of selected pods, a second or more afte
 		print: events((*api.Client).WatchConflicts, cli.ConflictEventsHeader, (*cli.Printer).ConflictEvent,
 			func(e document.ConflictEvent) string { return e.Conflict.IP.String() }),
 		usage: "print events as they come",
-		alone: []string{"all", "exit-code", "state", "sort-by"},
+		alone: []string{"all", "since", "exit-code", "state", "sort-by"},
 	},
 }
 

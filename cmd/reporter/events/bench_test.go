@@ -20,10 +20,10 @@ func BenchmarkMinute(b *testing.B) {
 			p := New("r1", "kubectl dupip", DefaultRenew, oneNetwork)
 			now := time.Unix(1e9, 0)
 			p.Lead(nil, now)
-			alive := make(map[string]bool)
+			var alive []cluster.Member
 			node := func(n int) string { return fmt.Sprintf("worker-%d/6d3c9a2e-5b1f-4f0e-9c57-%012x", n, n) }
 			for n := range nodes {
-				alive[node(n)] = true
+				alive = append(alive, agents(node(n))...)
 			}
 			summarize := func(n int) {
 				s := cluster.Summary{Version: "0.2.0", Interfaces: map[string]int{"attached": 110}, Findings: map[string]int{}}
@@ -47,8 +47,9 @@ func BenchmarkMinute(b *testing.B) {
 						summarize(sent % nodes)
 					}
 					if now.UnixMilli()%10_000 == 0 {
-						p.Alive(alive, now)
+						p.Members(alive, now)
 					}
+					p.Judged(now)
 					if next := p.Next(now); next != nil {
 						p.Done(next, nil, now)
 						written++

@@ -27,7 +27,7 @@ func TestLateName(t *testing.T) {
 	w.run(nameTime - time.Second)
 	w.expect("without a name", "")
 	w.report(w.p, "red", c)
-	w.run(time.Second)
+	w.run(settled)
 	w.expect("with its name", "DuplicateIP a1, DuplicateIP b1")
 	for _, e := range w.api {
 		if !strings.Contains(e.Note, "pod shop/") {
@@ -39,7 +39,7 @@ func TestLateName(t *testing.T) {
 	w.run(nameTime + time.Second)
 	w.expect("nobody has named it", "DuplicateIP a2")
 	w.report(w.p, "red", late)
-	w.run(time.Second)
+	w.run(settled)
 	w.expect("it has a name", "DuplicateIP b2")
 }
 
@@ -49,11 +49,11 @@ func TestNoNameIsWaitedFor(t *testing.T) {
 	host, old := w.unnamed(1), w.unnamed(2)
 	host.Holders[1].Netns = "host"
 	w.report(w.p, "red", host)
-	w.run(time.Second)
+	w.run(settled)
 	w.expect("the node itself", "DuplicateIP a1")
 	old.Holders[1].FirstSeen = w.now.Add(-nameTime)
 	w.report(w.p, "red", old)
-	w.run(time.Second)
+	w.run(settled)
 	w.expect("one that is old", "DuplicateIP a2")
 	third := w.conflict(3, detector.Confirmed)
 	third.Holders = append(third.Holders, document.Binding{})

@@ -38,18 +38,25 @@ type notice struct {
 	holder    detector.HolderID
 	regarding kube.Reference
 	related   *kube.Reference
-	note      string
+	note      string // of a pod's the begin, as the judgement is made when it is written
 
 	began time.Time
 	ended time.Time // zero while it goes on
-	// The Event is there, and was renewed last at renewed. closed: that of the end is there, too.
-	written, closed bool
+	present
 	// crowded: it had to wait for its turn.
 	crowded bool
 	held    time.Time // it failed: not before this, and after those that did not
 	named   time.Time // not before this while the conflict is open, because a new holder has no name yet; zero if none may get one
-	renewed time.Time
-	count   int
+	heard   time.Time // when it was made
+	coming  bool      // facts of holders are missing
+}
+
+// present is what of a notice the API server has.
+type present struct {
+	// The Event is there, and was renewed last at renewed. closed: that of the end is there, too.
+	written, closed bool
+	renewed         time.Time
+	count           int
 }
 
 func (n *notice) onPod() bool { return n.reason == ReasonDuplicate }
@@ -66,8 +73,8 @@ func eventName(parts ...string) string {
 	return fmt.Sprintf("dupip-%.10x", sha256.Sum256([]byte(strings.Join(parts, "\x00"))))
 }
 
-// podNotice is the notice of one pod in a conflict, with a command of the program; nil if the holder has no pod with a name.
-func podNotice(c document.Conflict, of int, program string) *notice {
+// podNotice is the notice of one pod in a conflict; nil if the holder has no pod with a name.
+func podNotice(c document.Conflict, of int) *notice {
 	h := c.Holders[of]
 	if h.Pod == nil || len(c.Holders) < 2 {
 		return nil
@@ -95,7 +102,7 @@ func podNotice(c document.Conflict, of int, program string) *notice {
 	if more := len(c.Holders) - 2; more > 0 {
 		n.note += fmt.Sprintf(", and %d more", more)
 	}
-	n.note += fmt.Sprintf("; packets to it may reach the other one. What to do: %s explain %s", program, c.IP)
+	n.note += "; packets to it may reach the other one."
 	return n
 }
 
@@ -140,7 +147,7 @@ func (n *notice) event(instance string, end bool, now time.Time) kube.Event {
 	e := kube.Event{
 		Metadata: kube.Meta{Name: n.name, Namespace: n.namespace()}, EventTime: kube.MicroTime{Time: n.began},
 		ReportingController: Controller, ReportingInstance: instance, Action: "Detected", Reason: n.reason, Type: "Warning",
-		Regarding: n.regarding, Related: n.related, Note: limit(n.note),
+		Regarding: n.regarding, Related: n.related,
 	}
 	if end {
 		e.Metadata.Name, e.EventTime.Time = n.resolved(), n.ended
@@ -153,5 +160,7 @@ func (n *notice) event(instance string, end bool, now time.Time) kube.Event {
 	return e
 }
 
-// limit keeps a note below 1024 bytes, which the API server refuses.
-func limit(note string) string { return document.Text(note, 1000) }
+// maxNote is below 1024 bytes, which the API server refuses.
+const maxNote = 1000
+
+func limit(note string) string { return document.Text(note, maxNote) }

@@ -37,6 +37,9 @@ type Planner struct {
 	Renew time.Duration
 
 	state    state
+	around   around
+	judged   []Judged
+	judgedAt time.Time
 	notices  map[string]*notice
 	byKey    map[detector.Key][]*notice
 	existing map[place]kube.Series // of all Events, as read when leading began
@@ -68,7 +71,7 @@ type Write struct {
 func New(instance, program string, renew time.Duration, rules merge.Rules) *Planner {
 	return &Planner{
 		Instance: instance, Program: program, Renew: renew,
-		state:   state{rules, make(map[detector.Key]map[string]document.Conflict), make(map[string]bool), make(map[string]time.Time)},
+		state:   state{rules, make(map[detector.Key]*reported), make(map[string]bool), make(map[string]time.Time)},
 		notices: make(map[string]*notice),
 		byKey:   make(map[detector.Key][]*notice), waits: make(map[string]wait),
 	}
@@ -78,7 +81,7 @@ func New(instance, program string, renew time.Duration, rules merge.Rules) *Plan
 func (p *Planner) Conflict(node string, c document.Conflict, now time.Time) {
 	p.changed = true
 	crowded := p.crowded()
-	if !p.state.conflict(node, c) {
+	if !p.state.conflict(node, c, now) {
 		p.skipped++
 		return
 	}
@@ -95,14 +98,21 @@ func (p *Planner) Summary(node string, s cluster.Summary) {
 	}
 }
 
-// Alive takes the nodes whose agents are alive, from time to time.
-func (p *Planner) Alive(nodes map[string]bool, now time.Time) {
-	crowded := p.crowded()
-	for _, key := range p.state.gone(nodes, now) {
+// Members takes the members of gossip, from time to time, and returns how many agents are alive.
+func (p *Planner) Members(members []cluster.Member, now time.Time) int {
+	crowded, alive := p.crowded(), make(map[string]bool)
+	for _, m := range members {
+		if m.Role == cluster.Agent && m.Live() {
+			alive[m.NodeID()] = true
+		}
+	}
+	p.around = newAround(members)
+	for _, key := range p.state.gone(alive, now) {
 		p.update(key, crowded, now)
 		p.changed = true
 	}
 	p.forget(now)
+	return len(alive)
 }
 
 // crowded reports whether there are too many open conflicts to write all their Events at once.
@@ -112,8 +122,10 @@ func (p *Planner) crowded() bool { return len(p.state.conflicts) > maxOpen }
 func (p *Planner) update(key detector.Key, crowded bool, now time.Time) {
 	seen := make(map[*notice]bool)
 	for _, c := range p.state.merged(key) {
+		coming := p.around.coming(c)
 		for i := range c.Holders {
-			if n := podNotice(c, i, p.Program); n != nil {
+			if n := podNotice(c, i); n != nil {
+				n.coming, n.heard = coming, now
 				if n = p.add(n); n != nil {
 					seen[n] = true
 				}
@@ -135,7 +147,7 @@ func (p *Planner) update(key detector.Key, crowded bool, now time.Time) {
 func (p *Planner) add(n *notice) *notice {
 	for _, have := range p.byKey[n.key] {
 		if have.name == n.name || have.ended.IsZero() && have.holder == n.holder {
-			have.related, have.note, have.named = n.related, n.note, n.named
+			have.related, have.note, have.named, have.coming = n.related, n.note, n.named, n.coming
 			return have
 		}
 	}
@@ -232,7 +244,7 @@ func (p *Planner) Next(now time.Time) *Write {
 			continue
 		}
 		p.pending++
-		if now.Before(n.held) || p.waits[n.namespace()].lasts(now) || !n.written && n.ended.IsZero() && now.Before(n.named) {
+		if now.Before(n.held) || p.waits[n.namespace()].lasts(now) || n.unsettled(now) {
 			continue
 		}
 		if first == nil || p.before(due, n, firstDue, first) {
@@ -249,7 +261,15 @@ func (p *Planner) Next(now time.Time) *Write {
 		p.turn = now.Add(podEvery)
 	}
 	w := &Write{of: first, end: first.written && !first.ended.IsZero()}
-	if w.Event = first.event(p.Instance, w.end, now); first.written && !w.end {
+	w.Event = first.event(p.Instance, w.end, now)
+	switch {
+	case w.end:
+	case first.onPod():
+		w.Event.Note = p.podNote(first, now)
+	default:
+		w.Event.Note = limit(first.note)
+	}
+	if first.written && !w.end {
 		w.Event.Series = &kube.Series{Count: min(first.count+1, math.MaxInt32), LastObservedTime: kube.MicroTime{Time: now}}
 	}
 	return w
@@ -268,6 +288,11 @@ func (p *Planner) before(a time.Time, m *notice, b time.Time, n *notice) bool {
 		return a.Before(b)
 	}
 	return m.name < n.name
+}
+
+// unsettled reports whether more is known of an open conflict in a moment: its Event waits, because it cannot be changed.
+func (n *notice) unsettled(now time.Time) bool {
+	return !n.written && n.ended.IsZero() && (now.Before(n.named) || n.coming && now.Sub(n.heard) < factsTime)
 }
 
 // due is since when something is to be written.

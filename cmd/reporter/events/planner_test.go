@@ -20,6 +20,9 @@ import (
 // oneNetwork is a configuration without other networks than those of pods.
 var oneNetwork = merge.Rules{ClusterWide: func(string) bool { return true }}
 
+// settled is when the Events of a conflict are written, if one of its nodes does not report it.
+const settled = factsTime + time.Second
+
 // world is a cluster in virtual time: agents that report, an API server, and one planner that leads at a time.
 type world struct {
 	*testing.T
@@ -41,11 +44,21 @@ func newWorld(t *testing.T) *world {
 
 // holder is a pod of the namespace shop, or one whose name is not known yet.
 func holder(node, pod string, netns uint64) document.Binding {
-	b := document.Binding{Holder: document.Holder{Node: node, BootID: "boot", NetnsCookie: netns}}
+	b := document.Binding{
+		Holder: document.Holder{Node: node, BootID: "boot", NetnsCookie: netns}, Facts: &document.Facts{Behind: document.BehindRunning},
+	}
 	if pod != "" {
 		b.Pod = &document.Pod{Namespace: "shop", Name: pod, UID: "uid-" + pod, Sandbox: "box-" + pod}
 	}
 	return b
+}
+
+// agents are live members of gossip.
+func agents(nodes ...string) (list []cluster.Member) {
+	for _, node := range nodes {
+		list = append(list, cluster.Member{Name: cluster.NodeName(node), Boot: cluster.BootID(node), Role: cluster.Agent, State: cluster.Alive})
+	}
+	return list
 }
 
 // conflict is one between two pods on nodes red and blue.
@@ -189,12 +202,12 @@ func TestDrill(t *testing.T) {
 func TestNodeAway(t *testing.T) {
 	w := newWorld(t)
 	w.report(w.p, "red", w.conflict(1, detector.Confirmed))
-	w.run(time.Second)
+	w.run(settled)
 	w.written()
-	alive := map[string]bool{"red/boot": true}
-	away := func(alive map[string]bool, d time.Duration) {
+	alive := agents("red/boot")
+	away := func(alive []cluster.Member, d time.Duration) {
 		for range d / (10 * time.Second) {
-			w.p.Alive(alive, w.now)
+			w.p.Members(alive, w.now)
 			w.run(10 * time.Second)
 		}
 	}
@@ -213,7 +226,7 @@ func TestMany(t *testing.T) {
 	for n := range maxOpen {
 		w.report(w.p, "red", w.conflict(n, detector.Confirmed))
 	}
-	w.run(time.Second)
+	w.run(settled)
 	if len(w.order) != 2*maxOpen+2 { // the two nodes share a range
 		t.Errorf("%d Events of %d conflicts", len(w.order), maxOpen)
 	}
@@ -231,13 +244,13 @@ func TestMany(t *testing.T) {
 		w.now = w.now.Add(time.Millisecond)
 		w.report(w.p, "red", w.conflict(1000+n, detector.Confirmed))
 	}
-	w.run(5 * time.Second)
+	w.run(factsTime + 5*time.Second)
 	for _, node := range []string{"red", "blue"} {
 		if at := w.at[ReasonSummary+" "+node]; at.Sub(begin) > 5*time.Second || at.Before(begin) {
 			t.Errorf("the Event of %s is written after %v", node, at.Sub(begin))
 		}
 	}
-	w.run(55 * time.Second)
+	w.run(54 * time.Second)
 	first := fmt.Sprintf("%q", w.order)
 	if n := strings.Count(first, "DuplicateIP "); n < 59 || n > 61 || !strings.Contains(first, "DuplicateIP a1000") || strings.Contains(first, "DuplicateIP a1100") {
 		t.Errorf("in a minute: %d, %s", n, first)
@@ -276,7 +289,7 @@ func TestNodes(t *testing.T) {
 	}
 	summary(0)
 	w.run(keepEnded)
-	w.p.Alive(map[string]bool{"red/boot": true}, w.now)
+	w.p.Members(agents("red/boot"), w.now)
 	summary(1)
 	for _, e := range w.api {
 		if e.Series == nil || e.Regarding.Kind != "Node" || e.Regarding.UID != "red" || e.Metadata.Namespace != "default" {
@@ -331,7 +344,7 @@ func TestAway(t *testing.T) {
 	// What is refused is tried again: somebody may give the right.
 	w.fails = &kube.StatusError{Code: http.StatusForbidden}
 	w.report(w.p, "red", w.conflict(3, detector.Confirmed))
-	w.run(time.Second)
+	w.run(settled)
 	w.fails = nil
 	w.report(w.p, "red", w.conflict(4, detector.Confirmed))
 	w.run(5 * time.Second)
@@ -339,7 +352,7 @@ func TestAway(t *testing.T) {
 	// What is refused for good is not tried again.
 	w.fails = &kube.StatusError{Code: http.StatusUnprocessableEntity}
 	w.report(w.p, "red", w.conflict(5, detector.Confirmed))
-	w.run(time.Second)
+	w.run(settled)
 	w.fails = nil
 	w.run(2 * maxPause)
 	w.expect("not valid", "")
@@ -395,7 +408,7 @@ func TestBounds(t *testing.T) {
 		w.report(w.p, "red", w.conflict(n, detector.Resolved))
 	}
 	w.now = w.now.Add(keepEnded)
-	w.p.Alive(nil, w.now)
+	w.p.Members(nil, w.now)
 	if len(w.p.notices) != 0 || len(w.p.byKey) != 0 {
 		t.Errorf("%d notices are left", len(w.p.notices))
 	}

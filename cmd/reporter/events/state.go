@@ -24,13 +24,19 @@ const (
 // state is what the agents have reported: open conflicts, and which nodes have addresses that nobody has reserved.
 type state struct {
 	rules      merge.Rules
-	conflicts  map[detector.Key]map[string]document.Conflict // by NodeID
-	unreserved map[string]bool                               // by NodeID
-	seen       map[string]time.Time                          // when a node was alive, by NodeID
+	conflicts  map[detector.Key]*reported
+	unreserved map[string]bool      // by NodeID
+	seen       map[string]time.Time // when a node was alive, by NodeID
+}
+
+// reported are the open conflicts of an address.
+type reported struct {
+	by    map[string]document.Conflict // by NodeID
+	since time.Time                    // when the first of them came
 }
 
 // conflict takes a conflict as one node reports it, and reports whether there was room for it.
-func (s *state) conflict(node string, c document.Conflict) bool {
+func (s *state) conflict(node string, c document.Conflict, now time.Time) bool {
 	key := c.Key()
 	if c.State != detector.Confirmed || c.Drill { // perhaps since its last report
 		s.end(node, key)
@@ -40,23 +46,28 @@ func (s *state) conflict(node string, c document.Conflict) bool {
 		if len(s.conflicts) >= maxKeys {
 			return false
 		}
-		s.conflicts[key] = make(map[string]document.Conflict)
+		s.conflicts[key] = &reported{make(map[string]document.Conflict), now}
 	}
-	s.conflicts[key][node] = c
+	s.conflicts[key].by[node] = c
 	return true
 }
 
 // end forgets what a node has reported of an address.
 func (s *state) end(node string, key detector.Key) {
-	if delete(s.conflicts[key], node); len(s.conflicts[key]) == 0 {
-		delete(s.conflicts, key)
+	if r := s.conflicts[key]; r != nil {
+		if delete(r.by, node); len(r.by) == 0 {
+			delete(s.conflicts, key)
+		}
 	}
 }
 
 // merged are the open conflicts of an address: what several nodes report of the same holders is one.
 func (s *state) merged(key detector.Key) []document.Conflict {
+	if s.conflicts[key] == nil {
+		return nil
+	}
 	var answers []document.Answer
-	for node, c := range s.conflicts[key] {
+	for node, c := range s.conflicts[key].by {
 		answers = append(answers, document.Answer{Node: cluster.NodeName(node), BootID: cluster.BootID(node), Conflicts: []document.Conflict{c}})
 	}
 	list, _ := merge.Conflicts(answers, s.rules)
@@ -76,7 +87,7 @@ func (s *state) gone(alive map[string]bool, now time.Time) (keys []detector.Key)
 	}
 	maps.DeleteFunc(s.unreserved, func(node string, _ bool) bool { return isGone(node) })
 	for key, reports := range s.conflicts {
-		for node := range reports {
+		for node := range reports.by {
 			if isGone(node) {
 				keys = append(keys, key)
 				s.end(node, key)

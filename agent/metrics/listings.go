@@ -1,0 +1,73 @@
+package metrics
+
+import (
+	"maps"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+)
+
+const (
+	// maxOfPair limits the listings of one pair of holders in listingTTL.
+	maxOfPair = 2 * maxConflicts
+	// listingTTL is how long a listing counts after its last scrape.
+	listingTTL = 10 * time.Minute
+	// maxListings limits the memory. What is exported beyond does not count.
+	maxListings = 4096
+)
+
+// listing is what two pods can choose of the labels of their conflict.
+type listing struct {
+	pair       pairOfHolders
+	key        detector.Key
+	interfaces [2]string
+	macs       [2]detector.MAC
+}
+
+// pairOfHolders are the two oldest holders of a conflict, in any order.
+type pairOfHolders [2]detector.HolderID
+
+// listings bound the series that a pair of holders makes over time: each new address, MAC or name of an interface makes new ones,
+// which Prometheus keeps for hours.
+type listings struct {
+	last map[listing]time.Time // the last scrape that had it
+	of   map[pairOfHolders]int // how many of them a pair has
+}
+
+// expire forgets what no scrape had for listingTTL.
+func (l *listings) expire(now time.Time) {
+	maps.DeleteFunc(l.last, func(is listing, at time.Time) bool {
+		old := now.Sub(at) > listingTTL
+		if old {
+			l.of[is.pair]--
+			if l.of[is.pair] == 0 {
+				delete(l.of, is.pair)
+			}
+		}
+		return old
+	})
+}
+
+// admit reports whether a conflict may have series of its own, and counts it.
+func (l *listings) admit(c *detector.Conflict, now time.Time) bool {
+	two := oldest(c)
+	is := listing{
+		pair: pairOfHolders{two[0].ID, two[1].ID}, key: c.Key,
+		interfaces: [2]string{two[0].InterfaceName, two[1].InterfaceName}, macs: [2]detector.MAC{two[0].MAC, two[1].MAC},
+	}
+	if two[1].ID.Compare(two[0].ID) < 0 {
+		is.pair = pairOfHolders{two[1].ID, two[0].ID}
+	}
+	_, known := l.last[is]
+	if !known {
+		switch {
+		case l.of[is.pair] >= maxOfPair:
+			return false
+		case len(l.last) >= maxListings:
+			return true
+		}
+		l.of[is.pair]++
+	}
+	l.last[is] = now
+	return true
+}

@@ -1,0 +1,94 @@
+package report
+
+import (
+	"time"
+
+	"github.com/dupip/dupip/agent/audit"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
+)
+
+// view makes documents of conflicts, with what is found once for all of them. It belongs to the goroutine that owns the parts.
+type view struct {
+	*Report
+	shared map[[2]string]int       // the addresses that two nodes share, by NodeIDs in order
+	inUse  map[string]bool         // the networks of CNI's configuration that the primary interface of any pod is in
+	pods   map[string]detector.Pod // by sandbox
+	made   time.Time
+}
+
+// recentView is newView for one conflict of many: it is up to a second old.
+func (r *Report) recentView() *view {
+	if r.view == nil || time.Since(r.view.made) > time.Second {
+		r.view = r.newView()
+	}
+	return r.view
+}
+
+func (r *Report) newView() *view {
+	v := &view{Report: r, shared: make(map[[2]string]int), inUse: make(map[string]bool), pods: make(map[string]detector.Pod), made: time.Now()}
+	for _, c := range r.judged() {
+		for pair := range pairs(c.Holders) {
+			v.shared[pair]++
+		}
+	}
+	for i := range r.Table.All() {
+		v.inUse[audit.NetworkOf(i)] = true
+		v.pods[i.Pod.Sandbox.ID] = i.Pod.Pod
+	}
+	return v
+}
+
+// maxPaired limits the nodes of one conflict that are paired with each other.
+const maxPaired = 16
+
+// pairs returns the pairs of nodes that have one of these holders each.
+func pairs(holders []detector.Binding) map[[2]string]bool {
+	nodes, pairs := make(map[string]bool), make(map[[2]string]bool)
+	for _, b := range holders {
+		node := b.Holder.ID.Node
+		if nodes[node] || len(nodes) == maxPaired {
+			continue
+		}
+		for other := range nodes {
+			pairs[[2]string{min(node, other), max(node, other)}] = true
+		}
+		nodes[node] = true
+	}
+	return pairs
+}
+
+// conflict returns the document of one conflict.
+func (r *Report) conflict(c detector.Conflict) document.Conflict { return r.newView().conflict(c) }
+
+// conflict returns the document of a conflict with what this node knows besides. While it is open that is what the books say now, later
+// what they said when they were read first.
+func (v *view) conflict(c detector.Conflict) document.Conflict {
+	doc := document.NewConflict(c)
+	said := v.causes.said[c.ID]
+	if c.State == detector.Confirmed && v.Books.Last().At.After(c.SecondSeen) {
+		said = v.books(c.Key.IP)
+		document.Clean(&said, 0, time.Time{})
+	}
+	doc.Books = named(said, doc.Holders)
+	if c.State == detector.Suspected || doc.Drill {
+		return doc
+	}
+	if c.State == detector.Confirmed {
+		for pair := range pairs(c.Holders) {
+			if n := v.shared[pair]; n > 1 {
+				doc.Shared = max(doc.Shared, n)
+			}
+		}
+	}
+	stale := c.State == detector.Confirmed && time.Since(v.facts.last.at) > staleAfter
+	for i, b := range c.Holders {
+		doc.Holders[i].Facts = v.facts.known[c.ID][b.Holder.ID]
+		if f := doc.Holders[i].Facts; f != nil && stale {
+			old := *f // the other one is read by others
+			old.Behind = ""
+			doc.Holders[i].Facts = &old
+		}
+	}
+	return doc
+}

@@ -1,0 +1,248 @@
+package report
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/agent/observe"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/internal/schedule"
+)
+
+const (
+	// factsAge is how old a reading may be for an answer; a watch and the reporters have one that is up to staleAfter old.
+	factsAge   = time.Second
+	staleAfter = 30 * time.Second
+	// While facts are on their way they are looked for every soonAgain, for factsWait at most: a runtime may hang. Afterwards what is
+	// behind a holder is read every laterAgain, as long as the conflict lasts.
+	soonAgain  = 500 * time.Millisecond
+	factsWait  = 2 * time.Second // so that they are with the others in the 3 s for which a judgement waits
+	laterAgain = 10 * time.Second
+	// listedLate is how long after a netns was made the runtime may not list its sandbox yet: that took 18 s on a busy machine.
+	listedLate = 30 * time.Second
+)
+
+// facts are what this node knows of its own holders in confirmed conflicts.
+type facts struct {
+	reading sync.Mutex // held while a goroutine reads
+	// The rest belongs to the goroutine that owns the parts. What is known is kept when the conflict has ended, and does not change.
+	last  reading
+	known map[string]map[detector.HolderID]*document.Facts // by the conflict's id
+	next  time.Time                                        // when the next reading is planned, or was; zero for none
+	after func(time.Duration, func())                      // [time.AfterFunc]
+}
+
+// reading is what was read of the node beside the goroutine that owns the parts. It does not change.
+type reading struct {
+	at         time.Time
+	namespaces map[uint64]netns.Ref // those that were asked for, by inode: an empty one has neither a name nor a process
+	processes  map[uint64]document.Process
+	blind      bool // not all processes can be seen
+	machine    []links.Configured
+}
+
+// wanted are the namespaces, by inode, and the addresses of the node that a reading is about.
+type wanted struct {
+	namespaces map[uint64]bool
+	addresses  map[netip.Addr]bool
+}
+
+// read reads what is wanted. What cannot be read is absent.
+func (w *wanted) read() reading {
+	r := reading{at: time.Now(), blind: !netns.SeesProcesses(), namespaces: make(map[uint64]netns.Ref), processes: make(map[uint64]document.Process)}
+	if found, err := netns.Find(w.namespaces); err == nil {
+		for inode := range w.namespaces {
+			r.namespaces[inode] = found[inode]
+			if pid := found[inode].Pid; pid != 0 {
+				name, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
+				r.processes[inode] = document.Process{PID: pid, Command: document.Text(strings.TrimSuffix(string(name), "\n"), document.MaxCommand)}
+			}
+		}
+	}
+	if len(w.addresses) > 0 {
+		r.machine, _ = links.ListConfigured(w.addresses)
+	}
+	return r
+}
+
+// want returns what to read, nil if the last reading does. Call it in the goroutine that owns the parts.
+func (r *Report) want(now time.Time) *wanted {
+	w, due := &wanted{make(map[uint64]bool), make(map[netip.Addr]bool)}, now.Sub(r.facts.last.at) >= factsAge
+	for _, c := range r.judged() {
+		for _, b := range r.own(c.Holders) {
+			if b.Evidence == detector.Host {
+				w.addresses[b.Key.IP] = true
+				due = due || r.facts.known[c.ID][b.Holder.ID] == nil
+			} else if i := r.interfaceOf(b.Holder); i != nil && i.Seen {
+				w.namespaces[i.Netns.Inode] = true
+				_, known := r.facts.last.namespaces[i.Netns.Inode]
+				due = due || !known
+			}
+		}
+	}
+	if !due || len(w.addresses)+len(w.namespaces) == 0 {
+		return nil
+	}
+	return w
+}
+
+// judged returns the conflicts that are confirmed, and are no drills.
+func (r *Report) judged() []detector.Conflict {
+	return slices.DeleteFunc(r.Detector.Conflicts(false), func(c detector.Conflict) bool { return c.State != detector.Confirmed || c.IsDrill() })
+}
+
+// own returns the holders of this node.
+func (r *Report) own(holders []detector.Binding) []detector.Binding {
+	return slices.DeleteFunc(slices.Clone(holders), func(b detector.Binding) bool { return b.Holder.ID.Node != r.Self.NodeID() })
+}
+
+// interfaceOf returns the interface of a holder, nil if it is gone.
+func (r *Report) interfaceOf(h detector.Holder) *observe.Interface {
+	if i := r.Table.Interface(h.Interface); i != nil && i.Holder == h.ID {
+		return i
+	}
+	return nil
+}
+
+// readFacts brings the facts up to date. Do not call it in the goroutine that owns the parts.
+func (r *Report) readFacts(ctx context.Context) error {
+	r.facts.reading.Lock()
+	defer r.facts.reading.Unlock()
+	var w *wanted
+	err := r.Do(ctx, func() {
+		if w = r.want(time.Now()); w == nil {
+			r.settle(time.Now())
+		}
+	})
+	if err != nil || w == nil {
+		return err
+	}
+	read := w.read()
+	return r.Do(ctx, func() {
+		r.facts.last = read
+		r.settle(time.Now())
+	})
+}
+
+// follow has the facts read until no conflict is open. Call it in the goroutine that owns the parts.
+func (r *Report) follow(wait time.Duration) {
+	at := time.Now().Add(wait)
+	if next := r.facts.next; !next.IsZero() && !at.Before(next) {
+		return
+	}
+	r.facts.next = at
+	r.facts.after(wait, func() {
+		if r.readFacts(context.Background()) != nil {
+			return // the agent is stopping
+		}
+		_ = r.Do(context.Background(), func() {
+			if r.facts.next != at {
+				return // another one is planned
+			}
+			r.facts.next = time.Time{}
+			switch open := r.judged(); {
+			case len(open) == 0:
+			case slices.ContainsFunc(open, func(c detector.Conflict) bool { return !isOld(c) && !r.complete(c) }):
+				r.follow(soonAgain)
+			default:
+				if time.Since(r.Pods.Sandboxes().Listed) > laterAgain {
+					r.Pods.Relist()
+				}
+				r.follow(laterAgain)
+			}
+		})
+	})
+}
+
+// settle finds what is known of the holders in all open conflicts, and informs the reporters of what is new.
+func (r *Report) settle(now time.Time) {
+	for _, c := range r.judged() {
+		before, known := r.facts.known[c.ID], make(map[detector.HolderID]*document.Facts)
+		differ := false
+		for _, b := range r.own(c.Holders) {
+			id := b.Holder.ID
+			if f := cmp.Or(r.factsOf(&c, &b, now), before[id]); f != nil {
+				known[id] = f
+				differ = differ || before[id] == nil || !f.Alike(before[id])
+			}
+		}
+		if len(known) == 0 {
+			continue
+		}
+		if r.facts.known[c.ID] = known; differ {
+			r.Changed()
+			r.tellFacts(c)
+		}
+	}
+}
+
+// complete reports whether the facts of all own holders are known.
+func (r *Report) complete(c detector.Conflict) bool {
+	return !slices.ContainsFunc(r.own(c.Holders), func(b detector.Binding) bool { return !b.Gone && r.facts.known[c.ID][b.Holder.ID] == nil })
+}
+
+// isOld reports whether what is still not known of a conflict is not waited for any more.
+func isOld(c detector.Conflict) bool { return time.Since(c.ConfirmedAt) > 2*factsWait }
+
+// tellFacts informs the reporters once all is known that will be soon.
+func (r *Report) tellFacts(c detector.Conflict) {
+	if _, awaited := r.causes.awaited[c.ID]; isOld(c) || r.complete(c) && (!awaited || !r.Books.Enabled()) {
+		r.reportConflict(c)
+	}
+}
+
+// factsOf returns what is known of a holder, nil if it is gone or facts are on their way.
+func (r *Report) factsOf(c *detector.Conflict, b *detector.Binding, now time.Time) *document.Facts {
+	read := &r.facts.last
+	if b.Evidence == detector.Host {
+		if read.at.Before(c.ConfirmedAt) {
+			return nil
+		}
+		return &document.Facts{Machine: machineOf(read.machine, b)}
+	}
+	i := r.interfaceOf(b.Holder)
+	if i == nil {
+		return nil
+	}
+	f := &document.Facts{GivenOthers: i.GivenOthers(b.Key.IP)}
+	f.GivenOthers = f.GivenOthers[:min(len(f.GivenOthers), document.MaxGivenOthers)]
+	if !i.Seen {
+		return f
+	}
+	ref, scanned := read.namespaces[i.Netns.Inode]
+	sandboxes := r.Pods.Sandboxes()
+	late := now.Sub(schedule.Later(c.ConfirmedAt, b.FirstSeen)) >= factsWait
+	if !late && (!scanned || !sandboxes.None && (!sandboxes.Settled || sandboxes.Listed.Before(c.SecondSeen))) {
+		return nil
+	}
+	if f.NetnsInode = i.Netns.Inode; ref.Name != "" && document.IsPlainPath(ref.Path) {
+		f.NetnsPath = ref.Path
+	}
+	if process, ok := read.processes[ref.Inode]; ok && i.Pod.Pod == (detector.Pod{}) {
+		f.Process = &process
+	}
+	if scanned && now.Sub(read.at) < staleAfter {
+		f.Behind = behind(i, sandboxes, ref, read.blind)
+	}
+	return f
+}
+
+// machineOf returns how the kernel has an address of the node, nil if it has not.
+func machineOf(list []links.Configured, b *detector.Binding) *document.Machine {
+	for _, a := range list {
+		if a.Prefix.Addr() == b.Key.IP && a.Index == int(b.Holder.Interface.Ifindex) {
+			return &document.Machine{Device: document.Text(a.Device, document.MaxName), Prefix: a.Prefix, Dynamic: a.Dynamic, Since: a.Since.Round(0)}
+		}
+	}
+	return nil
+}

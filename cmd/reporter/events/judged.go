@@ -1,0 +1,136 @@
+package events
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/judge"
+	"github.com/dupip/dupip/document/say"
+	"github.com/dupip/dupip/internal/schedule"
+)
+
+const (
+	// factsTime is how long what the reporter says of a conflict waits for the facts of all nodes: they report it one after the other.
+	factsTime = 3 * time.Second
+	// judgedEvery is how often conflicts are judged for the metrics, at most maxJudged, and maxJudgedOf of one network: the alerts name
+	// ten addresses of a network one by one.
+	judgedEvery            = 2 * time.Second
+	maxJudged, maxJudgedOf = 100, 10
+	// maxNetwork bounds the name of a network as the metrics of agents do, with which these are joined; maxShort a judgement.
+	maxNetwork, maxShort = 128, 400
+)
+
+// Judged is what is decided about the conflict of an address, by the facts of all nodes.
+type Judged struct {
+	Network, IP                  string
+	Cause, Confidence, Judgement string
+}
+
+// around is what a judgement depends on besides the reports.
+type around struct {
+	judge.Context
+	namesakes map[string]netip.Addr // where the agents are whose node's name another one has, by NodeID
+}
+
+func newAround(members []cluster.Member) around {
+	a := around{judge.Context{Away: make(map[string][]judge.Away), Namesakes: make(map[string]bool)}, make(map[string]netip.Addr)}
+	for _, m := range members {
+		if m.Role != cluster.Agent || !m.Live() {
+			continue
+		}
+		id := m.NodeID()
+		if !m.AwayFrom.IsZero() {
+			a.Away[id] = []judge.Away{{From: m.AwayFrom, Until: m.AwayUntil}}
+		}
+		if m.Namesake {
+			a.Namesakes[m.Name] = true
+			at, _ := netip.ParseAddrPort(m.Address)
+			a.namesakes[id] = at.Addr().Unmap()
+		}
+	}
+	return a
+}
+
+// coming reports whether facts of holders are missing, for as long as that may be.
+func (a around) coming(c document.Conflict) bool {
+	a.Now = time.Time{}
+	j := judge.Of(c, a.Context)
+	return j != nil && j.Cause == document.CauseComing
+}
+
+// judge returns the judgement of a conflict, with its words; nil if there is none that will last.
+func (a around) judge(c document.Conflict, now time.Time) *document.Judgement {
+	a.Now = now
+	if c.Judgement = judge.Of(c, a.Context); c.Judgement == nil || c.Judgement.Cause == document.CauseComing {
+		return nil
+	}
+	say.Fill(&c, a.namesakes)
+	return c.Judgement
+}
+
+// podNote is the note of a pod's Event, which cannot be changed: what is decided by all that is known now, unless it is about the
+// next minutes only.
+func (p *Planner) podNote(n *notice, now time.Time) string {
+	text := n.note
+	for _, c := range p.state.merged(n.key) {
+		if !slices.ContainsFunc(c.Holders, func(b document.Binding) bool { return b.ID() == n.holder }) {
+			continue
+		}
+		if j := p.around.judge(c, now); j != nil && j.Cause != document.CauseUnreachable {
+			text += " " + j.Short
+		}
+		break
+	}
+	order := " What to do: " + p.Program + " explain " + n.key.IP.String()
+	return document.Text(text, maxNote-len(order)) + order
+}
+
+// Judged returns what is decided about the oldest open conflicts, at most judgedEvery ago.
+func (p *Planner) Judged(now time.Time) []Judged {
+	if now.Sub(p.judgedAt) < judgedEvery {
+		return p.judged
+	}
+	p.judgedAt, p.judged = now, nil
+	of := make(map[string]int)
+	for _, key := range p.state.oldest() {
+		network := document.Text(key.Network, maxNetwork)
+		if len(p.judged) >= maxJudged || of[network] >= maxJudgedOf {
+			continue
+		}
+		of[network]++
+		merged := p.state.merged(key)
+		if len(merged) == 0 {
+			continue
+		}
+		c := merged[0] // the gravest, if each node has one of its own
+		if now.Sub(p.state.conflicts[key].since) < factsTime && p.around.coming(c) {
+			continue
+		}
+		j := Judged{Network: network, IP: key.IP.String()}
+		same := func(o Judged) bool { return o.Network == j.Network && o.IP == j.IP } // of networks whose names are cut
+		if made := p.around.judge(c, now); made != nil && !slices.ContainsFunc(p.judged, same) {
+			j.Cause, j.Confidence, j.Judgement = made.Cause, made.Confidence, document.Text(made.Short, maxShort)
+			p.judged = append(p.judged, j)
+		}
+	}
+	return p.judged
+}
+
+// oldest returns the addresses in conflict, those with the oldest conflicts first: replicas agree on them.
+func (s *state) oldest() []detector.Key {
+	began := make(map[detector.Key]time.Time, len(s.conflicts))
+	keys := make([]detector.Key, 0, len(s.conflicts))
+	for key, r := range s.conflicts {
+		keys = append(keys, key)
+		for _, c := range r.by {
+			began[key] = schedule.Earlier(began[key], c.ConfirmedAt)
+		}
+	}
+	slices.SortFunc(keys, func(a, b detector.Key) int { return cmp.Or(began[a].Compare(began[b]), a.Compare(b)) })
+	return keys
+}

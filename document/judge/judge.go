@@ -1,0 +1,190 @@
+// Package judge decides about a conflict: which holders have to go, which stay, and why the address has several. It is pure, and the only
+// place where that is decided.
+//
+// Fewer facts give the same verdict of a holder, or none: a node that lacks a fact may abstain, and two nodes never contradict each
+// other. So each verdict of a live holder needs the facts that could turn it, above all that those who stay are alive.
+package judge
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
+)
+
+// Context is what is known besides the conflict.
+type Context struct {
+	Now time.Time
+	// Away are the times when nodes were lost, by NodeID.
+	Away map[string][]Away
+	// Namesakes are the names that two live members of the cluster have.
+	Namesakes map[string]bool
+}
+
+// Away is when a node was lost, and came back.
+type Away struct{ From, Until time.Time }
+
+// factsTime is how long a judgement waits for the facts of other nodes.
+const factsTime = 3 * time.Second
+
+// Of returns the judgement of a confirmed conflict, or of one that is over by what was known while it was open, without its words; nil for
+// others and for drills.
+func Of(c document.Conflict, ctx Context) *document.Judgement {
+	if len(c.Holders) == 0 || c.Drill || c.State == detector.Suspected {
+		return nil
+	}
+	j := &judging{c: c, over: c.State == detector.Resolved, all: make([]document.Judged, len(c.Holders))}
+	for n := range c.Holders {
+		j.all[n] = document.Judged{Holder: n, Verdict: document.Open}
+	}
+	made := &document.Judgement{Steps: []document.Step{}}
+	made.Cause = j.decide(ctx, made)
+	made.Confidence = j.confidence()
+	made.Holders = j.all
+	slices.SortStableFunc(made.Holders, func(a, b document.Judged) int { return cmp.Compare(rank(a), rank(b)) })
+	return made
+}
+
+// reasons are in the order in which their holders have to go.
+var reasons = []string{
+	document.ReasonStopped, document.ReasonForgotten, document.ReasonReplaced, document.ReasonNotGiven, document.ReasonNotReserved,
+	document.ReasonLifetime, document.ReasonOnNode, document.ReasonNewer, document.ReasonGone,
+}
+
+func rank(j document.Judged) int {
+	switch j.Verdict {
+	case document.Remove:
+		return slices.Index(reasons, j.Reason)
+	case document.Open:
+		return len(reasons)
+	}
+	return len(reasons) + 1
+}
+
+// judging is one judgement while it is made.
+type judging struct {
+	c    document.Conflict
+	over bool
+	all  []document.Judged // by the index of the holder
+}
+
+// decide sets the verdicts, and returns the cause.
+func (j *judging) decide(ctx Context, made *document.Judgement) string {
+	if made.Nodes = j.namesakes(ctx); made.Nodes != nil {
+		return document.CauseNamesakes
+	}
+	j.dead()
+	live := j.open()
+	if len(live) < 2 {
+		return j.leftOver()
+	}
+	switch {
+	case j.over:
+	case j.has(live, func(b document.Binding) bool { return b.Unreachable }):
+		made.Nodes = j.nodes(live, func(b document.Binding) bool { return b.Unreachable })
+		return document.CauseUnreachable
+	case ctx.Now.Sub(j.began(live)) < factsTime && j.has(live, func(b document.Binding) bool { return b.Facts == nil }):
+		return document.CauseComing
+	}
+	if made.Nodes = j.clones(live); made.Nodes != nil {
+		return document.CauseClone
+	}
+	cause := ""
+	if !j.mayBeClones(live) {
+		cause = cmp.Or(j.notGiven(), j.twiceGiven(), j.byHand(), j.machine())
+	}
+	left := j.open()
+	if len(left) == 0 { // what is known contradicts itself
+		for _, n := range live {
+			j.all[n] = document.Judged{Holder: n, Verdict: document.Open}
+		}
+		return document.CauseUnknown
+	}
+	if len(left) == 1 {
+		j.keep(left[0])
+		return j.causeOfRemoved(live, cause)
+	}
+	if made.Nodes = j.sharedRange(left); made.Nodes != nil {
+		return document.CauseSharedRange
+	}
+	if made.Away = j.away(left, ctx.Away); made.Away != nil {
+		return document.CauseAway
+	}
+	// A node that was given up may share many addresses with those that got its pods, too.
+	if made.Nodes = j.sharesMany(left); made.Nodes != nil {
+		return document.CauseSharedRange
+	}
+	if j.has(left, isHost) {
+		return document.CauseNodeAddress
+	}
+	return document.CauseUnknown
+}
+
+// confidence is that of the verdicts.
+func (j *judging) confidence() string {
+	left := len(j.open())
+	for _, v := range j.all {
+		if v.Verdict == document.Keep {
+			left++
+		}
+	}
+	if left > 1 {
+		return document.Undecided
+	}
+	for _, v := range j.all {
+		b := j.c.Holders[v.Holder]
+		if v.By != "" || v.Reason == document.ReasonNewer || v.Reason == document.ReasonNotGiven && b.Given != detector.GivenNo {
+			return document.Likely
+		}
+	}
+	return document.Certain
+}
+
+func (j *judging) remove(n int, reason string) {
+	j.all[n].Verdict, j.all[n].Reason = document.Remove, reason
+}
+
+// removeBy removes a holder for what another one's node says.
+func (j *judging) removeBy(n, other int, reason string) {
+	j.remove(n, reason)
+	if b := j.c.Holders[other]; b.NodeID() != j.c.Holders[n].NodeID() {
+		j.all[n].By = b.Node
+	}
+}
+
+// open returns the holders without a verdict.
+func (j *judging) open() (list []int) {
+	for n, v := range j.all {
+		if v.Verdict == document.Open {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+func (j *judging) has(list []int, is func(document.Binding) bool) bool {
+	return slices.ContainsFunc(list, func(n int) bool { return is(j.c.Holders[n]) })
+}
+
+// nodes returns the nodes of those holders that are so.
+func (j *judging) nodes(list []int, is func(document.Binding) bool) (ids []string) {
+	for _, n := range list {
+		if b := j.c.Holders[n]; is(b) && !slices.Contains(ids, b.NodeID()) {
+			ids = append(ids, b.NodeID())
+		}
+	}
+	return ids
+}
+
+// began is when the last holder came, or the conflict was confirmed.
+func (j *judging) began(live []int) time.Time {
+	at := j.c.ConfirmedAt
+	for _, n := range live {
+		if seen := j.c.Holders[n].FirstSeen; seen.After(at) {
+			at = seen
+		}
+	}
+	return at
+}

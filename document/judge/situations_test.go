@@ -1,0 +1,176 @@
+package judge
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
+)
+
+// holder returns a live pod that was given the address, n minutes ago.
+func holder(node, name string, minutes int) document.Binding {
+	seen := now.Add(-time.Duration(minutes) * time.Minute)
+	return document.Binding{
+		Network: "default", IP: at, Evidence: detector.Announced, FirstSeen: seen, Facts: &document.Facts{Behind: document.BehindRunning},
+		Holder: document.Holder{
+			Node: node, BootID: "boot-" + node, NetnsCookie: uint64(minutes), Given: detector.GivenYes,
+			Pod: &document.Pod{Namespace: "shop", Name: name, UID: "uid-" + name, Sandbox: "sandbox-" + name, CreatedAt: seen.Add(-time.Second)},
+		},
+	}
+}
+
+// machine is an address of a node itself, with a lifetime or without.
+func machine(node string, minutes int, dynamic bool) document.Binding {
+	b := holder(node, "", minutes)
+	b.Pod, b.Evidence, b.Given = nil, detector.Host, detector.GivenUnknown
+	b.Facts = &document.Facts{Machine: &document.Machine{Device: "eth1", Prefix: netip.PrefixFrom(at, 24), Dynamic: dynamic, Since: b.FirstSeen}}
+	return b
+}
+
+func given(b document.Binding, given detector.Given) document.Binding {
+	b.Given = given
+	return b
+}
+
+func behindIt(b document.Binding, is document.Behind) document.Binding {
+	b.Facts = &document.Facts{Behind: is}
+	return b
+}
+
+func book(node, sandbox string) document.Book {
+	b := document.Book{Node: node, BootID: "boot-" + node, Kind: "host-local", CNINetwork: "pods", Covers: true}
+	if sandbox != "" {
+		b.Reservation = &document.Reservation{Sandbox: sandbox}
+	}
+	return b
+}
+
+// TestSituations judges the situations that people meet.
+func TestSituations(t *testing.T) {
+	pair := func(a, b document.Binding) []document.Binding { return []document.Binding{a, b} }
+	old, young := holder("n1", "old", 60), holder("n1", "young", 5)
+	others := holder("n1", "other", 60)
+	others.Given, others.Facts = detector.GivenUnknown, &document.Facts{Behind: document.BehindRunning, GivenOthers: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}
+	lost := holder("n2", "far", 5)
+	lost.Unreachable = true
+	bare := holder("n2", "bare", 5)
+	bare.Facts = nil
+	clone, namesake := holder("n2", "old", 5), holder("n1", "young", 5)
+	clone.Pod.UID = "uid-old"
+	namesake.BootID = "another"
+	for _, c := range []struct {
+		name       string
+		holders    []document.Binding
+		books      []document.Book
+		shared     int
+		cause      string
+		verdicts   string // of each holder
+		confidence string
+	}{
+		{"a sandbox that the runtime has forgotten", pair(behindIt(old, document.BehindForgotten), young), []document.Book{book("n1", "sandbox-young")}, 0, document.CauseLeftOver, "remove forgotten, keep last", document.Certain},
+		{"a stopped sandbox, and a pod of which nothing is known", pair(behindIt(old, document.BehindStopped), behindIt(young, "")), nil, 0, document.CauseLeftOver, "remove stopped, open", document.Certain},
+		{"a node's younger address with a lifetime", pair(old, machine("n1", 5, true)), nil, 0, document.CauseNodeAddress, "keep given, remove lifetime", document.Certain},
+		{"a node's older address with a lifetime", pair(machine("n1", 60, true), young), nil, 0, document.CauseNodeAddress, "keep node, remove on-node", document.Certain},
+		{"a node's younger address, permanent", pair(old, machine("n2", 5, false)), nil, 0, document.CauseNodeAddress, "remove on-node, keep node", document.Likely},
+		{"a node's younger address, and a pod of which nothing is known", pair(given(old, detector.GivenUnknown), machine("n1", 5, true)), nil, 0, document.CauseNodeAddress, "open, open", document.Undecided},
+		{"a pod that was given another address", pair(others, young), nil, 0, document.CauseByHand, "remove not-given, keep given", document.Likely},
+		{"an address taken by hand", pair(old, given(young, detector.GivenNo)), nil, 0, document.CauseByHand, "keep given, remove not-given", document.Certain},
+		{"two addresses taken by hand", pair(given(old, detector.GivenNo), given(young, detector.GivenNo)), nil, 0, document.CauseByHand, "keep older, remove newer", document.Likely},
+		{"two nodes with one range", pair(old, holder("n2", "far", 5)), []document.Book{book("n1", "sandbox-old"), book("n2", "sandbox-far")}, 0, document.CauseSharedRange, "open, open", document.Undecided},
+		{"two nodes that share many addresses", pair(old, holder("n2", "far", 5)), nil, 9, document.CauseSharedRange, "open, open", document.Undecided},
+		{"a reservation that moved to the newcomer", pair(old, young), []document.Book{book("n1", "sandbox-young")}, 0, document.CauseLost, "remove not-reserved, keep reserved", document.Certain},
+		{"a reservation that stays with the older one", pair(old, young), []document.Book{book("n1", "sandbox-old")}, 0, document.CauseLost, "keep reserved, remove not-reserved", document.Certain},
+		{"a reservation of nobody", pair(old, young), []document.Book{book("n1", "")}, 0, document.CauseUnknown, "open, open", document.Undecided},
+		{"a book that was not read", pair(old, young), nil, 0, document.CauseUnknown, "open, open", document.Undecided},
+		{"another node's book that was not read", pair(old, holder("n2", "far", 5)), nil, 0, document.CauseUnknown, "open, open", document.Undecided},
+		{"a node that does not answer", pair(old, lost), nil, 0, document.CauseUnreachable, "open, open", document.Undecided},
+		{"facts that another node has not told", pair(given(old, detector.GivenNo), bare), nil, 0, document.CauseUnknown, "open, open", document.Undecided},
+		{"one pod on two nodes", pair(old, clone), nil, 0, document.CauseClone, "open, open", document.Undecided},
+		{"two nodes of one name", pair(behindIt(old, document.BehindStopped), namesake), nil, 0, document.CauseNamesakes, "open, open", document.Undecided},
+	} {
+		conflict := document.Conflict{Network: "default", IP: at, State: detector.Confirmed, ConfirmedAt: now.Add(-4 * time.Minute), Holders: c.holders, Books: c.books, Shared: c.shared}
+		j := Of(conflict, ctx)
+		if got := verdicts(j); got != c.verdicts || j.Cause != c.cause || j.Confidence != c.confidence {
+			t.Errorf("%s: %s, %s, %s; want %s, %s, %s", c.name, j.Cause, got, j.Confidence, c.cause, c.verdicts, c.confidence)
+		}
+		conflict.State, conflict.ResolvedAt = detector.Resolved, now
+		if j := Of(conflict, ctx); c.cause != document.CauseUnreachable && j.Cause != c.cause {
+			t.Errorf("%s, when it is over: %s", c.name, j.Cause)
+		}
+	}
+}
+
+func verdicts(j *document.Judgement) (text string) {
+	for n, v := range byHolder(j) {
+		if n > 0 {
+			text += ", "
+		}
+		if text += v.Verdict; v.Reason != "" {
+			text += " " + v.Reason
+		}
+	}
+	return text
+}
+
+// TestWaits: no holder is named before the facts of all have come, or three seconds are over.
+func TestWaits(t *testing.T) {
+	c := document.Conflict{
+		Network: "default", IP: at, State: detector.Confirmed, ConfirmedAt: now,
+		Holders: []document.Binding{given(holder("n1", "old", 60), detector.GivenNo), holder("n2", "far", 5)},
+	}
+	c.Holders[1].Facts = nil
+	for _, step := range []struct {
+		after time.Duration
+		cause string
+	}{{time.Second, document.CauseComing}, {factsTime, document.CauseUnknown}} {
+		if j := Of(c, Context{Now: now.Add(step.after)}); j.Cause != step.cause {
+			t.Errorf("after %s: %s", step.after, j.Cause)
+		}
+	}
+	c.Holders[1].Facts = &document.Facts{Behind: document.BehindRunning}
+	if j := Of(c, Context{Now: now.Add(time.Second)}); j.Cause != document.CauseByHand {
+		t.Errorf("with all facts: %s", j.Cause)
+	}
+	c.Holders[1].Facts = nil
+	c.Holders[0].Facts = &document.Facts{Behind: document.BehindStopped}
+	if j := Of(c, Context{Now: now.Add(time.Second)}); j.Cause != document.CauseLeftOver {
+		t.Errorf("what is left over need not wait: %s", j.Cause)
+	}
+}
+
+// TestAway: an elder one whose node was lost may have been replaced.
+func TestAway(t *testing.T) {
+	c := document.Conflict{
+		Network: "default", IP: at, State: detector.Confirmed, ConfirmedAt: now.Add(-time.Minute),
+		Holders: []document.Binding{holder("n1", "old", 60), holder("n2", "far", 5)},
+	}
+	lost := Context{Now: now, Away: map[string][]Away{"n1/boot-n1": {{From: now.Add(-10 * time.Minute), Until: now.Add(-time.Minute)}}}}
+	j := Of(c, lost)
+	if w := j.Away; j.Cause != document.CauseAway || w == nil || w.Elder != 0 || w.Newer != 1 || !slices.Equal(w.Nodes, []string{c.Holders[0].NodeID(), c.Holders[1].NodeID()}) {
+		t.Errorf("%+v, %+v", j, w)
+	}
+	if c.Shared = 9; Of(c, lost).Cause != document.CauseAway {
+		t.Errorf("many were replaced: %+v", Of(c, lost))
+	}
+	lost.Away["n1/boot-n1"][0].Until = now.Add(-6 * time.Minute)
+	if j := Of(c, lost); j.Cause == document.CauseAway {
+		t.Errorf("it came later: %+v", j)
+	}
+}
+
+// TestNone: suspicions and drills are not judged.
+func TestNone(t *testing.T) {
+	c := document.Conflict{Network: "default", IP: at, State: detector.Suspected, Holders: []document.Binding{holder("n1", "old", 60), holder("n2", "far", 5)}}
+	if j := Of(c, ctx); j != nil {
+		t.Errorf("%+v", j)
+	}
+	if c.State, c.Drill = detector.Confirmed, true; Of(c, ctx) != nil {
+		t.Error("a drill")
+	}
+	if c.Drill = false; len(Of(c, Context{Now: now, Namesakes: map[string]bool{"n2": true}}).Nodes) != 1 {
+		t.Error("a namesake that has not the address")
+	}
+}

@@ -1,0 +1,117 @@
+package say
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/merge"
+)
+
+// Weak is the remark about holders for which [IsConfiguredOnly].
+const Weak = "its kernel has the address; it was not seen using it lately"
+
+// IsConfiguredOnly reports whether a holder was not seen using the address lately: its kernel has it.
+func IsConfiguredOnly(b document.Binding) bool { return b.Evidence == detector.Configured && !b.Gone }
+
+// Given says whether a holder was given its address; empty if that is not known.
+func Given(b document.Binding) string {
+	switch b.Given {
+	case detector.GivenUnknown:
+		return ""
+	case detector.GivenYes:
+		return "was given the address by a network plugin"
+	}
+	return "was not given the address by any network plugin"
+}
+
+// Meant says how to declare that several are meant to have the address of a conflict, which may be nil; empty if that is no question.
+func Meant(c *document.Conflict) string {
+	if c == nil || c.State != detector.Confirmed || c.Drill {
+		return ""
+	}
+	return `If several are meant to have it (anycast, a virtual IP), list it under "shared" in the configuration.`
+}
+
+// Records are what a node has on record of an address: a head, which ends with a colon, and lines.
+type Records struct {
+	Head  string
+	Lines []string
+}
+
+// OnRecord is where the kernel of the asked node lists an address, and what network plugins and books of the nodes say of it.
+func OnRecord(e document.Explanation) (list []Records) {
+	if lines := configured(e); len(lines) > 0 {
+		on := ""
+		if e.Asked > 1 {
+			on = " on node " + e.Node
+		}
+		list = append(list, Records{"Configured" + on + ", as the kernel lists it:", lines})
+	}
+	lines := make(map[string][]string) // by node
+	for _, story := range e.Stories {
+		for _, b := range story.Bindings {
+			if text := Given(b); text != "" {
+				lines[b.NodeID()] = append(lines[b.NodeID()], Who(b)+" "+text)
+			}
+		}
+	}
+	for _, b := range e.Books {
+		lines[b.NodeID()] = append(lines[b.NodeID()], b.Kind+", network "+cmp.Or(b.CNINetwork, "unknown")+": "+reserves(b))
+	}
+	names := merge.Names(slices.Collect(maps.Keys(lines)))
+	for _, id := range slices.Sorted(maps.Keys(lines)) {
+		list = append(list, Records{"Books of node " + names[id] + ":", lines[id]})
+	}
+	return list
+}
+
+// reserves says for whom a book has the address reserved.
+func reserves(b document.Book) string {
+	switch r := b.Reservation; {
+	case b.Error != "":
+		return "problem: " + b.Error
+	case r != nil:
+		return fmt.Sprintf("reserved for %s since %s", ReservedFor(r), r.Since.Local().Format("2006-01-02 15:04:05"))
+	}
+	return "not reserved, although it gives out " + b.Range
+}
+
+func configured(e document.Explanation) (lines []string) {
+	for _, c := range e.Configured {
+		text := map[string]string{
+			"peer":      "on the pod's end of " + c.Interface,
+			"loopback":  "on a loopback device behind " + c.Interface,
+			"elsewhere": "on another device behind " + c.Interface + ", which does not make it a holder",
+		}[c.Device]
+		switch {
+		case c.Lost:
+			text += ", not in use: its duplicate address detection failed"
+		case !c.Settled:
+			text += ", still tentative"
+		}
+		if c.Unanswered > 0 {
+			text += fmt.Sprintf(", probed %s without an answer", Plural(c.Unanswered, "time", "times"))
+		}
+		lines = append(lines, fmt.Sprintf("%s: %s", cmp.Or(c.Pod.String(), c.Netns), text))
+	}
+	return lines
+}
+
+// Unseen says why there is no story of an address; empty if there is one.
+func Unseen(e document.Explanation) string {
+	switch {
+	case len(e.Stories) > 0:
+		return ""
+	case e.NeverCompared != "":
+		return fmt.Sprintf("%s is never compared: %s addresses are no pod's own. Many may have the same one.", e.IP, e.NeverCompared)
+	}
+	where := "on node " + e.Node
+	if n := e.Asked - len(e.Missing); n > 1 || n == 1 && e.BootID == "" {
+		where = "on any of " + Plural(n, "node", "nodes")
+	}
+	return fmt.Sprintf("%s was not seen %s.", e.IP, where)
+}

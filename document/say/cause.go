@@ -1,0 +1,237 @@
+package say
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
+)
+
+// cause says why the address has several holders, and what is probably wrong behind that.
+func (v *voice) cause() string {
+	nodes := v.nodesAbout()
+	open := v.list(v.with(document.Open))
+	switch v.c.Judgement.Cause {
+	case document.CauseEnding:
+		return v.say(1, "Fewer than two live holders [are|were] left: the conflict [ends|ended] by itself.")
+	case document.CauseComing:
+		late := v.coming()
+		return v.say(len(late), "Not all facts about %s [have|have|had|had] come from [its node|their nodes|its node|their nodes] yet.", v.list(late))
+	case document.CauseLeftOver:
+		if dead := v.with(document.Remove, document.ReasonStopped, document.ReasonForgotten, document.ReasonReplaced); len(dead) > 0 {
+			return fmt.Sprintf("Probably the network plugin's DEL failed or never ran: see the runtime's log on node %s.",
+				Conjoin(distinct(each(dead, v.node))))
+		}
+	case document.CauseByHand:
+		if by := v.with(document.Remove, document.ReasonNotGiven); len(by) > 0 {
+			return fmt.Sprintf("It was probably set by hand in %s, or by a program there: no book needs a repair.", v.list(by))
+		}
+		return "It was probably set by hand in each of them, or by programs there: no book needs a repair."
+	case document.CauseLost:
+		return v.lost()
+	case document.CauseSharedRange:
+		return v.sharedRange()
+	case document.CauseNamesakes:
+		return v.say(len(nodes), "%s [are|were] machines with one node name: probably one was replaced and still [runs|ran], or [is|was] a clone.",
+			Conjoin(v.machines()))
+	case document.CauseClone:
+		return v.say(len(nodes), "%s [run|ran] the same pod: probably one [is|was] a clone, or was replaced and still [runs|ran].", Conjoin(nodes))
+	case document.CauseNodeAddress:
+		return v.nodeAddress()
+	case document.CauseUnreachable:
+		lost := v.unreachable()
+		return v.say(len(lost), "%s [does|do|did|did] not answer: it [is|is|was|was] not known whether the holders there [are|are|were|were] alive.", nodesNamed(lost))
+	case document.CauseAway:
+		return v.away()
+	case document.CauseUnknown:
+		return v.unknown(open)
+	}
+	return "" // a judgement of another version may have another cause
+}
+
+// coming are the live holders whose facts have not come.
+func (v *voice) coming() []int {
+	all := v.with(document.Open)
+	if missing := slices.DeleteFunc(slices.Clone(all), func(n int) bool { return v.c.Holders[n].Facts != nil }); len(missing) > 0 {
+		return missing
+	}
+	return all
+}
+
+// lost says which book has lost a reservation.
+func (v *voice) lost() string {
+	var parts []string
+	for _, b := range v.c.Books {
+		isIts := func(n int) bool { return v.c.Holders[n].NodeID() == b.NodeID() }
+		if b.Unreserved >= wiped && slices.ContainsFunc(v.with(document.Remove, document.ReasonNotReserved), isIts) {
+			parts = append(parts, v.say(1, "The store of %s (network %s) on node %s was probably wiped: %s of its pods [have|had] no reservation, and [may be|might be] given out again.",
+				b.Kind, b.CNINetwork, v.nodeName(b.NodeID()), Addresses(b.Unreserved)))
+		}
+	}
+	return cmp.Or(strings.Join(parts, " "), v.say(1, "The book [has|had] lost a reservation, and [gave|had given] the address out again."))
+}
+
+// sharedRange says who gives out the addresses of one range.
+func (v *voice) sharedRange() string {
+	nodes := v.nodesAbout()
+	if len(nodes) == 1 {
+		return v.say(2, "Several networks of node %s [give|gave] out the addresses of one range%s. A range must be one network's.", nodes[0], v.ranges())
+	}
+	share := ""
+	if v.c.Shared > document.FewShared {
+		share = v.say(2, ", and [share|shared] %s", Addresses(v.c.Shared))
+	}
+	text := v.say(2, "%s [give|gave] out addresses of one range%s%s. A range must be one node's.", Conjoin(nodes), share, v.ranges())
+	if v.past {
+		return text
+	}
+	return text + " Before that is repaired, the successor of a deleted pod may get an address that is taken, too."
+}
+
+// ranges are those that the books have.
+func (v *voice) ranges() string {
+	var parts []string
+	for _, b := range v.c.Books {
+		if part := fmt.Sprintf("%s %s (%s, network %s)", v.nodeName(b.NodeID()), b.Range, b.Kind, b.CNINetwork); b.Range != "" && slices.Contains(v.about(), b.NodeID()) {
+			parts = append(parts, part)
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ": " + Conjoin(parts)
+}
+
+// machines names machines that may have one node name: by their boots and the addresses of their agents.
+func (v *voice) machines() []string {
+	return each(v.about(), func(id string) string {
+		if at := v.at[id]; at.IsValid() {
+			return fmt.Sprintf("%s at %s", v.nodeName(id), at)
+		}
+		return v.nodeName(id)
+	})
+}
+
+// unreachable names the nodes that do not answer.
+func (v *voice) unreachable() (nodes []string) {
+	for n, b := range v.c.Holders {
+		if b.Unreachable && !b.Gone && !slices.Contains(nodes, v.node(n)) {
+			nodes = append(nodes, v.node(n))
+		}
+	}
+	if len(nodes) == 0 {
+		nodes = v.nodesAbout()
+	}
+	return nodes
+}
+
+func nodesNamed(names []string) string { return either(len(names), "node ", "nodes ") + Conjoin(names) }
+
+// nodeAddress says what is wrong if a pod has an address of a node.
+func (v *voice) nodeAddress() string {
+	switch hosts := v.hosts(); {
+	case len(v.with(document.Remove, document.ReasonLifetime)) > 0:
+		return fmt.Sprintf("%s gave the node an address of the pods.", v.dynamic())
+	case len(v.with(document.Remove, document.ReasonOnNode)) > 0:
+		switch v.givenOnNode() {
+		case detector.GivenYes:
+			return v.say(1, "A network plugin gave it to a pod: its range [has|had] addresses of nodes.")
+		case detector.GivenNo:
+			return "No network plugin gave it to the pod: it was probably set by hand there."
+		}
+		return "It is not known whether a network plugin gave it to the pod."
+	default:
+		return v.say(1, "It [is|was] an address of %s, too, and it [is|was] not known who had it first.", v.list(hosts))
+	}
+}
+
+// givenOnNode says whether a pod was given the address of a node.
+func (v *voice) givenOnNode() detector.Given {
+	given := detector.GivenNo
+	for _, n := range v.with(document.Remove, document.ReasonOnNode) {
+		switch v.c.Holders[n].Given {
+		case detector.GivenYes:
+			return detector.GivenYes
+		case detector.GivenUnknown:
+			given = detector.GivenUnknown
+		}
+	}
+	return given
+}
+
+// hosts are the nodes among the holders that are not decided about.
+func (v *voice) hosts() []int {
+	return slices.DeleteFunc(v.with(document.Open), func(n int) bool { return v.c.Holders[n].Evidence != detector.Host })
+}
+
+// lostEachOther is when two nodes of holders had lost each other, nil if that is not known.
+func (v *voice) lostEachOther() *document.Away {
+	if w := v.c.Judgement.Away; w != nil && max(w.Elder, w.Newer) < len(v.names) && min(w.Elder, w.Newer) >= 0 {
+		return w
+	}
+	return nil
+}
+
+// away says when two nodes had lost each other.
+func (v *voice) away() string {
+	w := v.lostEachOther()
+	if w == nil {
+		return "Nodes had lost each other when the last holder came."
+	}
+	const layout = "Jan 2 15:04:05 MST"
+	elder, newer := v.names[w.Elder], v.names[w.Newer]
+	return v.say(2, "%s could not reach each other from %s to %s, and %s came meanwhile. If the cluster replaced the pods of node %s then, %s [is|was] left over, and %s [is|was] right.",
+		Conjoin(each(w.Nodes, v.nodeName)), w.From.Format(layout), w.Until.Format(layout), newer, v.node(w.Elder), elder, newer)
+}
+
+// unknown says what is known of holders although it does not decide.
+func (v *voice) unknown(open string) string {
+	given := func(want detector.Given) []int {
+		return slices.DeleteFunc(v.with(document.Open), func(n int) bool {
+			b := v.c.Holders[n]
+			return b.Given != want || b.Evidence == detector.Host
+		})
+	}
+	text := v.say(2, "It [is|was] not known which of %s [is|was] right.", open)
+	if yes := given(detector.GivenYes); len(yes) > 0 {
+		text += fmt.Sprintf(" %s %s given the address by the network plugin of %s node.", v.list(yes), either(len(yes), "was", "were each"), either(len(yes), "its", "their"))
+	}
+	if no := given(detector.GivenNo); len(no) > 0 {
+		text += fmt.Sprintf(" No network plugin gave it to %s.", v.list(no))
+	}
+	if missing := given(detector.GivenUnknown); len(missing) > 0 {
+		text += fmt.Sprintf(" It is not known whether %s %s given the address.", v.list(missing), either(len(missing), "was", "were"))
+	}
+	for _, b := range v.c.Books[:min(len(v.c.Books), maxFlushes)] {
+		if b.Error != "" {
+			continue
+		}
+		whose := "no reservation of it"
+		if b.Reservation != nil {
+			whose = "it reserved for " + ReservedFor(b.Reservation)
+		}
+		text += v.say(1, " %s (network %s) of node %s [has|had] %s.", b.Kind, b.CNINetwork, v.nodeName(b.NodeID()), whose)
+	}
+	if last := v.newest(); last >= 0 {
+		text += fmt.Sprintf(" %s came last%s, but age alone does not decide.", v.names[last], v.after(last))
+	}
+	return text
+}
+
+// newest is the holder that is not decided about and came last, negative if that is not known.
+func (v *voice) newest() int {
+	open := v.with(document.Open)
+	if len(open) < 2 {
+		return -1
+	}
+	slices.SortStableFunc(open, func(a, b int) int { return v.c.Holders[b].FirstSeen.Compare(v.c.Holders[a].FirstSeen) })
+	last, before := v.c.Holders[open[0]], v.c.Holders[open[1]]
+	if last.FoundAtStart || last.FirstSeen.Sub(before.FirstSeen) <= time.Second {
+		return -1
+	}
+	return open[0]
+}

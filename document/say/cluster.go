@@ -1,0 +1,138 @@
+package say
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/merge"
+)
+
+// Conflicts are the steps that end many confirmed conflicts at once: ranges that nodes share, and machines of one name.
+func Conflicts(doc document.Conflicts) (list []document.Step) {
+	confirmed := slices.DeleteFunc(slices.Clone(doc.Conflicts), func(c document.Conflict) bool { return c.State != detector.Confirmed || c.Drill })
+	ids := make(map[string]string) // NodeIDs by the names of nodes in pairs
+	for _, c := range confirmed {
+		for _, b := range c.Holders {
+			id := b.NodeID()
+			if other, known := ids[b.Node]; ids[merge.FullName(id)] == "" {
+				ids[merge.FullName(id)] = id
+				if ids[b.Node] = id; known && other != id {
+					ids[b.Node] = "" // two nodes have the name
+				}
+			}
+		}
+	}
+	var shared, machines []string
+	add := func(to *[]string, names ...string) {
+		for _, name := range names {
+			if !slices.Contains(*to, name) {
+				*to = append(*to, name)
+			}
+		}
+	}
+	for _, p := range doc.Pairs {
+		switch {
+		case len(p.Nodes) != 2:
+		case WithoutBoot(p.Nodes[0]) == WithoutBoot(p.Nodes[1]):
+			add(&machines, p.Nodes...)
+		case p.Addresses > document.FewShared && !isLocal(p, confirmed):
+			add(&shared, p.Nodes...)
+		}
+	}
+	if len(machines) > 0 {
+		list = append(list, document.Step{
+			Text: Conjoin(machines) + ` are machines with one node name. Shut down the one that should not run: the API server knows the boot id ` +
+				`of the other, and "dupip nodes" has their addresses`,
+			Command: readBoots,
+		})
+	}
+	if len(shared) > 0 {
+		list = append(list, document.Step{
+			Text: fmt.Sprintf("%s share ranges: probably one was given out twice, or a node was cloned. Before you delete a pod, look which range the API server has "+
+				"for each of them. A node that gives out another one has a wrong range. If nodes have the same range there, leave one of them", Conjoin(shared)),
+			Command: readRanges,
+		})
+	}
+	for _, name := range shared[:min(len(shared), maxAsked)] {
+		list = append(list, drainStep(ids[name], name))
+	}
+	return list
+}
+
+// isLocal reports whether all conflicts between two nodes may come from bridges with a range for each node.
+func isLocal(p document.Pair, conflicts []document.Conflict) bool {
+	between := slices.DeleteFunc(slices.Clone(conflicts), func(c document.Conflict) bool {
+		on := func(node string) bool {
+			return slices.ContainsFunc(c.Holders, func(b document.Binding) bool { return b.Node == node || merge.FullName(b.NodeID()) == node })
+		}
+		return !on(p.Nodes[0]) || !on(p.Nodes[1])
+	})
+	return len(between) > 0 && !slices.ContainsFunc(between, func(c document.Conflict) bool { return localBridges(c) == nil })
+}
+
+var (
+	// pluginBridges are the bridges that network plugins make by default. Their addresses are the cluster's.
+	pluginBridges = []string{"cni0", "cbr0", "kube-bridge", "weave", "ovs-system"}
+	// plainBridge matches names that are no patterns and make names of networks, as long as IFNAMSIZ (include/uapi/linux/if.h) allows.
+	plainBridge = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,14}$`)
+)
+
+const (
+	// defaultNetwork is the cluster's: to declare it local would end the comparison of all pods.
+	defaultNetwork = "default"
+	maxEntries     = 3
+)
+
+// localRange says how to declare that the bridges behind these conflicts have a range for each node, as bridges of container engines
+// do. It is empty if no conflict may come from that: all holders are on different nodes, behind bridges that no network plugin made,
+// and no plugin gave them the address.
+func localRange(conflicts ...document.Conflict) []document.Step {
+	var entries, names, nodes []string
+	for _, c := range conflicts {
+		bridges := localBridges(c)
+		if bridges == nil {
+			continue
+		}
+		entries = append(entries, fmt.Sprintf("  - {name: %q, scope: node, match: {bridges: [\"%s\"]}}\n", bridges[0], strings.Join(bridges, `", "`)))
+		names = append(names, bridges...)
+		on, _ := NodesOf(c.Holders)
+		nodes = append(nodes, on...)
+	}
+	if entries == nil {
+		return nil
+	}
+	entries, names, nodes = distinct(entries), distinct(names), distinct(nodes)
+	if more := len(entries) - maxEntries; more > 0 {
+		entries = append(entries[:maxEntries], fmt.Sprintf("  # and so on for %s\n", Plural(more, "more bridge", "more bridges")))
+	}
+	n := len(names)
+	bridges := either(n, "bridge ", "bridges ") + Conjoin(names)
+	return []document.Step{{
+		If:      either(n, "If the range of bridge ", "If the ranges of bridges ") + Conjoin(names) + either(n, " is", " are") + " meant to be local to each node",
+		Text:    "Remove nothing, and add this to the configuration of " + Conjoin(nodes),
+		Command: "networks:\n" + strings.Join(entries, ""), File: "the configuration (--config)",
+	}, {
+		If: "If not", Text: "Give " + bridges + " a range of its own on each node",
+	}}
+}
+
+// localBridges are the bridges of the holders of a conflict whose addresses may be local to each node, nil if they are not.
+func localBridges(c document.Conflict) (bridges []string) {
+	if c.Network != defaultNetwork || len(c.Holders) < 2 {
+		return nil
+	}
+	on := make(map[string]bool)
+	for _, b := range c.Holders {
+		if !plainBridge.MatchString(b.Bridge) || b.Bridge == defaultNetwork || slices.Contains(pluginBridges, b.Bridge) ||
+			b.Pod != nil || b.Given != detector.GivenUnknown || on[b.NodeID()] {
+			return nil
+		}
+		on[b.NodeID()] = true
+		bridges = append(bridges, b.Bridge)
+	}
+	return distinct(bridges)
+}

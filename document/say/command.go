@@ -1,0 +1,159 @@
+package say
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/dupip/dupip/document"
+)
+
+// The commands below end one holder. People paste them into a shell, maybe an hour later, and pods and nodes choose their names: so each
+// command identifies the holder by what is never used again, and only plain names make a command. A command that cannot be made is empty.
+
+// deletePod deletes the pod of that UID: the API server refuses the request if another pod has its name by now.
+func deletePod(pod *document.Pod) string {
+	if pod == nil || !plainName(pod.Namespace) || !plainName(pod.Name) || !plainUID(pod.UID) {
+		return ""
+	}
+	return fmt.Sprintf(`echo '{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"%s"}}' | kubectl delete --raw /api/v1/namespaces/%s/pods/%s -f -`,
+		pod.UID, pod.Namespace, pod.Name)
+}
+
+// removeSandbox removes a sandbox. Its ID is never used again.
+func removeSandbox(pod *document.Pod) string {
+	if pod == nil || !plainSandbox(pod.Sandbox) {
+		return ""
+	}
+	return "crictl rmp -f " + pod.Sandbox
+}
+
+// removeNetns removes a netns that "ip netns" knows, if its name still belongs to it.
+func removeNetns(f *document.Facts) string {
+	if f == nil || f.NetnsInode == 0 {
+		return ""
+	}
+	name, ok := strings.CutPrefix(strings.TrimPrefix(f.NetnsPath, "/var"), "/run/netns/")
+	if !ok || !plainDevice(name) {
+		return ""
+	}
+	return fmt.Sprintf(`[ "$(stat -Lc %%i %s)" = %d ] && ip netns del %s`, f.NetnsPath, f.NetnsInode, name)
+}
+
+// takeAddress removes the address from a netns, if the path or the process still belongs to that.
+func takeAddress(f *document.Facts, ip netip.Addr) string {
+	switch {
+	case f == nil || f.NetnsInode == 0 || !plainAddress(ip):
+		return ""
+	case plainPath(f.NetnsPath):
+		return fmt.Sprintf(`[ "$(stat -Lc %%i %s)" = %d ] && nsenter --net=%[1]s ip addr flush to %[3]s`, f.NetnsPath, f.NetnsInode, ip)
+	case f.Process != nil && f.Process.PID > 0:
+		return fmt.Sprintf(`[ "$(readlink /proc/%d/ns/net)" = "net:[%d]" ] && nsenter --net=/proc/%[1]d/ns/net ip addr flush to %[3]s`,
+			f.Process.PID, f.NetnsInode, ip)
+	}
+	return ""
+}
+
+// cutOff takes the network from a holder: it sets the node's end of its interface down, if the name still belongs to it.
+func cutOff(h document.Holder) string {
+	if h.Ifindex == 0 || !plainDevice(h.Interface) {
+		return ""
+	}
+	return fmt.Sprintf(`[ "$(cat /sys/class/net/%s/ifindex)" = %d ] && ip link set dev %[1]s down`, h.Interface, h.Ifindex)
+}
+
+// takeFromNode removes an address that has a lifetime from a node.
+func takeFromNode(m document.Machine) string {
+	if !plainDevice(m.Device) || !m.Prefix.IsValid() || !plainAddress(m.Prefix.Addr()) {
+		return ""
+	}
+	return fmt.Sprintf("ip -o addr show dev %s to %s dynamic | grep -q . && ip addr del %s dev %[1]s", m.Device, m.Prefix.Addr(), m.Prefix)
+}
+
+// drain moves the pods of a node elsewhere, if the machine of that name is still the same. Without the flags kubectl refuses, because
+// agents and caches are on every node.
+func drain(name, boot string) string {
+	if !plainName(name) || !plainUID(boot) {
+		return ""
+	}
+	return fmt.Sprintf(`[ "$(kubectl get node %s -o 'jsonpath={.status.nodeInfo.bootID}')" = %s ] && kubectl drain %[1]s --ignore-daemonsets --delete-emptydir-data`,
+		name, boot)
+}
+
+// forget removes a node's neighbour entry for the address.
+func forget(ip netip.Addr, device string) string {
+	if !plainAddress(ip) || !plainDevice(device) {
+		return ""
+	}
+	return fmt.Sprintf("ip neigh flush to %s dev %s", ip, device)
+}
+
+// routeTo has a node send to a holder, if the name of its interface still belongs to it.
+func routeTo(ip netip.Addr, h document.Holder) string {
+	if !plainAddress(ip) || h.Ifindex == 0 || !plainDevice(h.Interface) {
+		return ""
+	}
+	return fmt.Sprintf(`[ "$(cat /sys/class/net/%s/ifindex)" = %d ] && ip route replace %s dev %[1]s`, h.Interface, h.Ifindex, ip)
+}
+
+// The commands below only read.
+const (
+	readBoots  = "kubectl get nodes -o custom-columns=NAME:.metadata.name,BOOT:.status.nodeInfo.bootID"
+	readRanges = "kubectl get nodes -o custom-columns=NAME:.metadata.name,RANGE:.spec.podCIDR"
+)
+
+// readPods lists the pods that the API server has with the address.
+func readPods(ip netip.Addr) string {
+	if !plainAddress(ip) {
+		return ""
+	}
+	columns := "wide" // its column has only the first address of a pod
+	if ip.Is6() {
+		columns = "'custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,NODE:.spec.nodeName,IPS:.status.podIPs[*].ip'"
+	}
+	return fmt.Sprintf(`kubectl get pods -A -o %s | grep -E '(^|[^0-9a-f:.])%s([^0-9a-f:.-]|$)'`, columns, strings.ReplaceAll(ip.String(), ".", `\.`))
+}
+
+// readCalico and readHostLocal ask books for whom they have the address reserved, readNode a node how it has the address.
+func readCalico(ip netip.Addr) string { return ifPlain("calicoctl ipam show --ip=", ip) }
+
+func readHostLocal(ip netip.Addr) string { return ifPlain("grep -H . /var/lib/cni/networks/*/", ip) }
+func readNode(ip netip.Addr) string      { return ifPlain("ip -o addr show to ", ip) }
+
+func ifPlain(command string, ip netip.Addr) string {
+	if !plainAddress(ip) {
+		return ""
+	}
+	return command + ip.String()
+}
+
+const (
+	digits  = "0123456789"
+	letters = "abcdefghijklmnopqrstuvwxyz"
+	devices = digits + letters + "ABCDEFGHIJKLMNOPQRSTUVWXYZ._-"
+)
+
+// plainName reports whether a text looks like a Kubernetes name (RFC 1123).
+func plainName(s string) bool { return plain(s, digits+letters+".-") && s[0] != '.' }
+
+// plainDevice reports whether a text looks like the name of a veth.
+func plainDevice(s string) bool { return plain(s, devices) && s[0] != '.' }
+
+// plainUID reports whether a text looks like a UID or a boot id.
+func plainUID(s string) bool { return len(s) >= 12 && plain(s, digits+"abcdef-") }
+
+// plainSandbox reports whether a text looks like an ID of containerd or CRI-O that is long enough to be unique.
+func plainSandbox(s string) bool { return len(s) >= 12 && plain(s, digits+"abcdef") }
+
+// plainPath reports whether a text looks like an absolute path.
+func plainPath(s string) bool {
+	return strings.HasPrefix(s, "/") && !strings.Contains(s, "..") && plain(s, devices+"/")
+}
+
+// plainAddress reports whether it is an address as IPAM names its files. A zone may be any text.
+func plainAddress(ip netip.Addr) bool { return ip.IsValid() && !ip.Is4In6() && ip.Zone() == "" }
+
+// plain reports whether a text consists of these characters only and is not an option.
+func plain(s, characters string) bool {
+	return s != "" && s[0] != '-' && strings.Trim(s, characters) == ""
+}

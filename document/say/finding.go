@@ -1,0 +1,102 @@
+package say
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
+)
+
+// Finding says what a finding of an audit means, and how to repair it. What to do about a contested address its conflict says.
+func Finding(f document.Finding) (text string, steps []document.Step) {
+	steps = []document.Step{}
+	text = fact(f) + "."
+	if f.Contested {
+		return text + fmt.Sprintf(` The address is in conflict: "dupip explain %s" says what to do.`, f.IP), steps
+	}
+	pod := cmp.Or(f.Pod.String(), f.Netns)
+	on := func(s document.Step) { s.Node = f.Node; steps = append(steps, s) }
+	remove := document.Step{Text: "Remove " + pod + ": its successor gets an address with a reservation", Command: deletePod(f.Pod)}
+	if remove.Command != "" {
+		remove.Cuts = "the pod " + pod + ": it ends. A controller that owns it makes another one"
+	}
+	switch {
+	case isHeldByPod(f):
+		text += fmt.Sprintf(" Do not free it while %s runs: the next pod would get it.", pod)
+	case f.Kind == document.Unheld:
+		text += " The range has one address less."
+		if isReservation(f, f.ReservedFor) {
+			// Only if it is still that reservation: the address may be another pod's by now.
+			on(document.Step{
+				If: "If no other runtime has that container", Text: "Free the address", Cuts: "nothing",
+				Command: fmt.Sprintf("flock %s/lock sh -c 'grep -q ^%s %[1]s/%[3]s && rm %[1]s/%[3]s'", f.Store, reservedID(f), f.IP),
+			})
+		}
+	case f.Given == detector.GivenNo:
+		will := f.Book + " may give it to another pod"
+		if f.Kind == document.Mismatched {
+			will = "its owner uses it, too, or may soon"
+		}
+		text += " It was probably taken by hand, and " + will + "."
+		remove.Text = "Take the address from " + pod + ", or remove the pod"
+		steps = append(steps, remove)
+	case f.Kind == document.Mismatched:
+		text += " They collide as soon as both use it."
+		steps = append(steps, remove)
+	default:
+		text += " The next pod may get it."
+		// Only of the primary interface it is known that its name in the pod is eth0, which is part of a reservation.
+		if f.Given == detector.GivenYes && isReservation(f, f.Sandbox) {
+			on(document.Step{
+				Text: "Reserve the address for " + pod + " again", Cuts: "nothing",
+				// The folder may be gone with all reservations.
+				Command: fmt.Sprintf(`mkdir -p %s && flock %[1]s/lock sh -c 'set -C; printf "%[2]s\r\neth0" >%[1]s/%[3]s'`, f.Store, f.Sandbox, f.IP),
+			})
+			remove.If = "If that fails"
+		}
+		steps = append(steps, remove)
+	}
+	return text, steps
+}
+
+// fact is what the book and the wire say.
+func fact(f document.Finding) string {
+	pod, reserved := cmp.Or(f.Pod.String(), f.Netns), ReservationOf(f, false)
+	switch {
+	case isHeldByPod(f):
+		return fmt.Sprintf("%s is reserved for sandbox %s, which does not exist any more, and %s has it", f.IP, reserved, pod)
+	case f.Kind == document.Unheld:
+		return fmt.Sprintf("%s is reserved for sandbox %s, which does not exist any more", f.IP, reserved)
+	case f.Kind == document.Mismatched && f.Given == detector.GivenNo:
+		return fmt.Sprintf("%s has %s, which no network plugin gave it and %s has reserved for %s", pod, f.IP, f.Book, reserved)
+	case f.Kind == document.Mismatched:
+		return fmt.Sprintf("%s has %s, which %s has reserved for %s", pod, f.IP, f.Book, reserved)
+	case f.Given == detector.GivenNo:
+		return fmt.Sprintf("%s has %s, which no network plugin gave it", pod, f.IP)
+	}
+	return fmt.Sprintf("%s has %s, which %s has not reserved", pod, f.IP, f.Book)
+}
+
+// IsApart reports whether a finding is repaired in another way than others of its kind.
+func IsApart(f document.Finding) bool { return f.Given == detector.GivenNo || isHeldByPod(f) }
+
+// isHeldByPod reports whether a pod has the address of a reservation that nobody holds.
+func isHeldByPod(f document.Finding) bool { return f.Kind == document.Unheld && f.Interface != "" }
+
+// ReservationOf says for whom the address of a finding is reserved.
+func ReservationOf(f document.Finding, wide bool) string {
+	id := f.ReservedFor
+	if !wide {
+		id = reservedID(f)
+	}
+	return cmp.Or(f.ReservedPod.String(), id, "-")
+}
+
+// reservedID is the beginning of the id of the sandbox that has the reservation, as crictl prints it.
+func reservedID(f document.Finding) string { return f.ReservedFor[:min(len(f.ReservedFor), 13)] }
+
+// isReservation reports whether the file of a reservation for a sandbox, by its whole id, can be part of a command.
+func isReservation(f document.Finding, sandbox string) bool {
+	return plainPath(f.Store) && plainAddress(f.IP) && plainSandbox(sandbox) && len(sandbox) >= 32
+}

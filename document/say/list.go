@@ -1,0 +1,224 @@
+package say
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/merge"
+)
+
+// Entry is what to do about some addresses of a list of conflicts, or about the whole list.
+type Entry struct {
+	Addresses []string // none for the whole list
+	Text      string
+	Steps     []document.Step
+}
+
+const (
+	// maxWhole is how many conflicts of a list get all that is to be said. Of more, the first maxBrief get one sentence and one command.
+	maxWhole = 3
+	maxBrief = 10
+)
+
+// Entries are what to do about the open conflicts of a list: first what ends many of them at once.
+func Entries(doc document.Conflicts) (list []Entry) {
+	ranges := Conflicts(doc)
+	var judged, suspected []document.Conflict
+	var drills []string
+	more := 0
+	for _, c := range doc.Conflicts {
+		switch {
+		case c.State == detector.Resolved:
+		case c.Drill:
+			drills = append(drills, c.IP.String())
+		case c.State == detector.Suspected:
+			suspected = append(suspected, c)
+		case isShared(doc, c):
+		case c.Judgement == nil:
+			more++
+		default:
+			judged = append(judged, c)
+		}
+	}
+	if len(judged) > maxWhole {
+		ranges = append(localRange(judged...), ranges...)
+	}
+	if len(ranges) > 0 {
+		list = append(list, Entry{Steps: ranges})
+	}
+	last := ""
+	if len(judged) <= maxWhole && more == 0 {
+		for _, c := range judged {
+			list = append(list, Entry{[]string{addressOf(c)}, c.Judgement.Text, c.Judgement.Steps})
+		}
+	} else {
+		var sorts []Entry
+		sorts, last = brief(judged, more)
+		list = append(list, sorts...)
+	}
+	reasons, addresses := grouped(suspected, func(c document.Conflict) string { return cmp.Or(c.Pending, "being verified") }, addressOf)
+	for _, reason := range reasons {
+		list = append(list, Entry{addresses[reason], "Wait. It is suspected, not confirmed: " + reason + ".", nil})
+	}
+	if len(drills) > 0 {
+		list = append(list, Entry{drills, "Nothing: it is a drill, which ends by itself.", nil})
+	}
+	if last != "" {
+		list = append(list, Entry{Text: last})
+	}
+	return list
+}
+
+// Many are what to do about more conflicts than a screen has room for: what ends many of them at once, and where to begin.
+func Many(doc document.Conflicts) []Entry {
+	list := []Entry{{Text: fmt.Sprintf("\"dupip explain %s\" says what to do about the first one, and why.", doc.Conflicts[0].IP)}}
+	doc.Pairs = doc.Pairs[:min(len(doc.Pairs), 1)]
+	first := slices.DeleteFunc(append(localRange(doc.Conflicts...), Conflicts(doc)...), func(s document.Step) bool { return s.If != "" && s.File == "" })
+	if len(first) > 0 {
+		list = slices.Insert(list, 0, Entry{Steps: first})
+	}
+	return list
+}
+
+// Repairs are what to do about findings, the most urgent first: all of it about the first of each sort.
+func Repairs(a document.Audit) (list []Entry) {
+	type sort struct {
+		kind             string
+		apart, contested bool
+	}
+	nodes := merge.Names(each(a.Findings, document.Finding.NodeID))
+	sorts, same := grouped(a.Findings, func(f document.Finding) sort { return sort{f.Kind, IsApart(f), f.Contested} }, func(f document.Finding) document.Finding { return f })
+	slices.SortStableFunc(sorts, func(a, b sort) int { return cmp.Compare(urgency(a.kind), urgency(b.kind)) })
+	for _, s := range sorts {
+		first := same[s][0]
+		first.Node = nodes[first.NodeID()]
+		e := Entry{}
+		e.Text, e.Steps = Finding(first)
+		if others := each(same[s][1:], func(f document.Finding) string { return f.IP.String() }); len(others) > 0 {
+			e.Text += " Likewise: " + List(others) + "."
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// urgency orders kinds of findings; those of other versions come last.
+func urgency(kind string) int {
+	if n := slices.Index(document.FindingKinds, kind); n >= 0 {
+		return n
+	}
+	return len(document.FindingKinds)
+}
+
+// Why says why a conflict of an address came about, and which pods of its network lost the address; the conflict may be nil.
+func Why(e document.Explanation, c *document.Conflict) (list []Entry) {
+	texts := Detection(e)
+	if c != nil && c.Judgement != nil {
+		texts = append([]string{c.Judgement.Text}, texts...)
+	}
+	return each(texts, func(text string) Entry { return Entry{Text: text} })
+}
+
+// brief says one sentence about each sort of conflicts, with the first command if that is right without a condition. more are those that
+// have no judgement. last says where to read on.
+func brief(judged []document.Conflict, more int) (list []Entry, last string) {
+	first := func(c document.Conflict) (s document.Step) {
+		if steps := c.Judgement.Steps; len(steps) > 0 && steps[0].If == "" && steps[0].Command != "" && steps[0].Cuts != "" {
+			s = steps[0]
+		}
+		return s
+	}
+	type sort struct {
+		short string
+		document.Step
+	}
+	sorts, of := grouped(judged, func(c document.Conflict) sort { return sort{c.Judgement.Short, first(c)} }, addressOf)
+	for n, s := range sorts {
+		if n == maxBrief {
+			for _, rest := range sorts[n:] {
+				more += len(of[rest])
+			}
+			break
+		}
+		e := Entry{Addresses: of[s], Text: s.short}
+		if s.Command != "" {
+			e.Steps = []document.Step{s.Step}
+		}
+		list = append(list, e)
+	}
+	last = "\"dupip explain IP\" says what to do about "
+	switch {
+	case len(list) == 0:
+		return nil, last + Addresses(more) + ", and why."
+	case more > 0:
+		return list, last + "each, and about " + Plural(more, "more address", "more addresses") + "."
+	}
+	return list, last + "each, and why."
+}
+
+// isShared reports whether a conflict is between two nodes for which [Conflicts] has a step.
+func isShared(doc document.Conflicts, c document.Conflict) bool {
+	return slices.ContainsFunc(doc.Pairs, func(p document.Pair) bool {
+		return p.Addresses > document.FewShared && IsBetween(c, p) &&
+			(c.Judgement == nil || c.Judgement.Cause == document.CauseSharedRange || c.Judgement.Cause == document.CauseNamesakes)
+	})
+}
+
+// Do is what to do about one conflict, which may be nil: nothing if it is over.
+func Do(c *document.Conflict) (steps []document.Step) {
+	switch {
+	case c == nil:
+	case c.Judgement != nil:
+		return c.Judgement.Steps
+	case c.Drill || c.State == detector.Suspected:
+		for _, e := range Entries(document.Conflicts{Conflicts: []document.Conflict{*c}}) {
+			steps = append(steps, document.Step{Text: strings.TrimSuffix(e.Text, ".")})
+		}
+	}
+	return steps
+}
+
+// Head is what a step says before its command, which follows if it ends with a colon.
+func Head(s document.Step) string {
+	var text strings.Builder
+	if s.If != "" {
+		text.WriteString(s.If + ": ")
+	}
+	text.WriteString(s.Text)
+	if s.Node != "" {
+		text.WriteString(", on node " + loginNode(s))
+	}
+	if s.Cuts != "" && s.Cuts != "nothing" {
+		fmt.Fprintf(&text, " (this cuts %s)", s.Cuts)
+	}
+	if s.Command == "" {
+		return text.String() + "."
+	}
+	return text.String() + ":"
+}
+
+// loginNode is the node of a step. If another node has its name, the address is added, because nobody can log in to a boot id.
+func loginNode(s document.Step) string {
+	if name, ok := strings.CutSuffix(s.Node, ")"); ok && s.Address != "" && WithoutBoot(s.Node) != s.Node {
+		return name + ", " + s.Address + ")"
+	}
+	return s.Node
+}
+
+// Unasked says that other nodes may know what decides, if they were not asked and a conflict between nodes is not decided.
+func Unasked(c document.Coverage, conflicts ...document.Conflict) string {
+	if c.Asked > 1 || c.Alone || !slices.ContainsFunc(conflicts, func(c document.Conflict) bool {
+		_, several := NodesOf(c.Holders)
+		return several && c.Judgement != nil && c.Judgement.Confidence == document.Undecided && c.State == detector.Confirmed
+	}) {
+		return ""
+	}
+	return "Other nodes, which may know more, were not asked: use --cluster."
+}
+
+// addressOf is the address of a conflict as [InNetwork] has it.
+func addressOf(c document.Conflict) string { return InNetwork(c.IP.String(), c.Network) }

@@ -1,0 +1,137 @@
+package say
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
+)
+
+// outline is what to do, with the first words of each step.
+func outline(list []Entry) (lines []string) {
+	for _, e := range list {
+		lines = append(lines, strings.TrimPrefix(List(e.Addresses)+": "+e.Text, ": "))
+		for _, s := range e.Steps {
+			lines = append(lines, "- "+strings.Join(strings.Fields(s.If + " " + s.Text)[:4], " "))
+		}
+	}
+	return lines
+}
+
+// nth is a conflict of an address of its own.
+func nth(n int, c document.Conflict) document.Conflict {
+	c.IP, c.Judgement = netip.MustParseAddr(fmt.Sprint("10.0.0.", n)), new(*c.Judgement)
+	Fill(&c, at)
+	return c
+}
+
+// A few conflicts get all that is to be said; of more, each sort gets one sentence and at most one command.
+func TestEntries(t *testing.T) {
+	gone := func() document.Conflict {
+		return judged(document.CauseByHand, certain, "1 remove not-given, 0 keep given", holder("web-0", given(yes)), holder("db-11", given(no), node("b")))
+	}
+	unknown := func() document.Conflict {
+		return judged(document.CauseUnknown, open, bothOpen, holder("web-0", given(yes)), holder("db-11", given(yes), node("b")))
+	}
+	suspected := document.Conflict{IP: netip.MustParseAddr("10.0.0.90"), Network: "default", State: detector.Suspected, Pending: "a reason"}
+	drill, over := suspected, nth(92, gone())
+	drill.IP, drill.State, drill.Drill = netip.MustParseAddr("192.0.2.1"), detector.Confirmed, true
+	over.State = detector.Resolved
+	few := document.Conflicts{Conflicts: []document.Conflict{nth(1, gone()), suspected, drill, over}}
+	want := []string{
+		"10.0.0.1: " + few.Conflicts[0].Judgement.Text, "- Remove shop/db-11 on n2,", "- If that fails Remove",
+		"10.0.0.90: Wait. It is suspected, not confirmed: a reason.",
+		"192.0.2.1: Nothing: it is a drill, which ends by itself.",
+	}
+	if diff := cmp.Diff(want, outline(Entries(few))); diff != "" {
+		t.Errorf("few (-want +got)\n%s", diff)
+	}
+	bare := nth(6, gone())
+	bare.Judgement = nil
+	many := document.Conflicts{Conflicts: []document.Conflict{nth(1, gone()), nth(2, gone()), nth(3, unknown()), nth(4, unknown()), bare}}
+	want = []string{
+		"10.0.0.1, 10.0.0.2: shop/db-11 has an address that no network plugin gave it.", "- Remove shop/db-11 on n2,",
+		"10.0.0.3, 10.0.0.4: It is not known which holder is right. Ask the IPAM of the pods before you delete one.",
+		`"dupip explain IP" says what to do about each, and about 1 more address.`,
+	}
+	if diff := cmp.Diff(want, outline(Entries(many))); diff != "" {
+		t.Errorf("many (-want +got)\n%s", diff)
+	}
+	// Nodes that share many addresses are drained, and no pod of them is deleted.
+	ranged := document.Conflicts{Pairs: []document.Pair{{Nodes: []string{"n1", "n2"}, Addresses: document.FewShared + 1}}}
+	for n := range 5 {
+		ranged.Conflicts = append(ranged.Conflicts, nth(n, judged(document.CauseSharedRange, open, bothOpen, holder("web-0"), holder("db-11", node("b")))))
+	}
+	want = []string{"", "- n1 and n2 share", "- If n1 is the", "- If n2 is the"}
+	if diff := cmp.Diff(want, outline(Entries(ranged))); diff != "" {
+		t.Errorf("a range (-want +got)\n%s", diff)
+	}
+	if got := outline(Many(ranged)); len(got) != 3 || got[1] != want[1] {
+		t.Errorf("many of a range: %q", got)
+	}
+	// What may be meant so is said once.
+	for count := range 6 {
+		var local document.Conflicts
+		for n := range count {
+			c := judged(document.CauseUnknown, open, bothOpen, holder("", noPod), holder("", noPod, node("b")))
+			c.Holders[0].Bridge, c.Holders[1].Bridge = "docker1", "docker1"
+			local.Conflicts = append(local.Conflicts, nth(n, c))
+		}
+		want := count
+		if count > maxWhole {
+			want = 1
+		}
+		if said := strings.Count(strings.Join(outline(Entries(local)), "\n"), "- If the range of"); said != want {
+			t.Errorf("%d conflicts: said %d times", count, said)
+		}
+	}
+	malformed := document.Conflicts{Conflicts: few.Conflicts, Pairs: []document.Pair{{Addresses: 99}, {Nodes: []string{"n1"}, Addresses: 99}}}
+	if got := len(Entries(malformed)); got != 3 {
+		t.Errorf("pairs of no two nodes: %d entries", got)
+	}
+}
+
+// Where other nodes may know what decides, and were not asked, it is said.
+func TestUnasked(t *testing.T) {
+	c := judged(document.CauseUnknown, open, bothOpen, holder("web-0"), holder("db-11", node("b")))
+	sameNode := judged(document.CauseUnknown, open, bothOpen, holder("web-0"), holder("db-11"))
+	decided := with(c, func(c *document.Conflict) { c.Judgement = &document.Judgement{Confidence: certain} })
+	if Unasked(document.Coverage{Asked: 1}, sameNode, c) == "" {
+		t.Error("nothing is said")
+	}
+	for name, text := range map[string]string{
+		"all were asked": Unasked(document.Coverage{Asked: 2}, c), "alone": Unasked(document.Coverage{Alone: true}, c),
+		"of one node": Unasked(document.Coverage{}, sameNode), "decided": Unasked(document.Coverage{}, decided),
+	} {
+		if text != "" {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}
+
+// Who reads it must never remove the other one: with the verdicts of two holders exchanged, it says something else.
+func TestNoticesSwap(t *testing.T) {
+	for _, s := range situations() {
+		if len(s.c.Holders) != 2 || s.c.Judgement.Confidence == open {
+			continue
+		}
+		swapped := s.c
+		swapped.Holders = slices.Clone(s.c.Holders)
+		swapped.Judgement = new(*s.c.Judgement)
+		swapped.Judgement.Holders = slices.Clone(s.c.Judgement.Holders)
+		for n := range swapped.Judgement.Holders {
+			swapped.Judgement.Holders[n].Holder = 1 - swapped.Judgement.Holders[n].Holder
+		}
+		Fill(&s.c, at)
+		Fill(&swapped, at)
+		if s.c.Judgement.Text == swapped.Judgement.Text || len(s.c.Judgement.Steps) > 0 && cmp.Equal(s.c.Judgement.Steps, swapped.Judgement.Steps) && s.c.Judgement.Cause != document.CauseEnding {
+			t.Errorf("%s: the same with the holders exchanged: %s", s.name, s.c.Judgement.Text)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package say
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
+)
+
+// question is what to do where the facts do not decide: wait, or ask what decides, and then a step for each answer.
+func (v *voice) question() []document.Step {
+	switch v.c.Judgement.Cause {
+	case document.CauseEnding:
+		return []document.Step{{Text: "Wait: nothing is to be removed"}}
+	case document.CauseComing:
+		return []document.Step{{Text: "Wait 3 seconds and look again: facts about " + v.list(v.coming()) + " are still on their way"}}
+	case document.CauseUnreachable:
+		return []document.Step{{Text: "Wait until " + nodesNamed(v.unreachable()) + either(len(v.unreachable()), " answers, or its", " answer, or their") + " holders are forgotten (5 minutes)"}}
+	case document.CauseSharedRange:
+		if local := localRange(*v.c); local != nil {
+			return local
+		}
+		return v.rangeSteps(v.about())
+	case document.CauseAway:
+		return v.whichStayed()
+	}
+	open := v.with(document.Open)
+	if len(open) == 0 {
+		return nil
+	}
+	if hosts := v.hosts(); len(hosts) > 0 {
+		return v.askNode(hosts, open)
+	}
+	if local := localRange(*v.c); local != nil {
+		return local
+	}
+	return v.askBook(open)
+}
+
+// askBook asks the IPAM of the pods, which has the address reserved for one of them at most.
+func (v *voice) askBook(open []int) []document.Step {
+	ip := v.c.IP
+	list := []document.Step{{
+		Text: "Ask the IPAM of the pods for whom the address is reserved: that one stays. With Calico", Command: readCalico(ip),
+	}}
+	var nodes []string
+	for _, n := range open {
+		if id := v.c.Holders[n].NodeID(); len(nodes) < maxFlushes && !slices.Contains(nodes, id) {
+			nodes = append(nodes, id)
+			list = append(list, v.machine(document.Step{
+				Text: "Or with host-local: the file of the address has the id of a sandbox", Command: readHostLocal(ip),
+			}, id))
+		}
+	}
+	list = append(list, document.Step{Text: "Look which pods the API server has with the address: one that it does not have is left over", Command: readPods(ip)})
+	if len(nodes) > 1 {
+		list = append(list, document.Step{
+			If:   "If several nodes have the address reserved",
+			Text: "Compare the ranges of the nodes, because a range must be one node's. Repair that before you delete a pod", Command: readRanges,
+		})
+	}
+	for _, n := range open[:min(len(open), maxAsked)] {
+		list = append(list, v.unless(n, open)...)
+	}
+	return list
+}
+
+// unless removes a holder if the book has the address reserved for another one.
+func (v *voice) unless(n int, open []int) []document.Step {
+	list := []document.Step{v.endTold(n)}
+	reserved := fmt.Sprintf("If it is reserved for another one, and not for %s", v.withSandbox(n))
+	if len(open) == 2 {
+		other := open[0] + open[1] - n
+		reserved = fmt.Sprintf("If it is reserved for %s only", v.withSandbox(other))
+		list = append(list, v.reroutes([]int{n}, other)...)
+	}
+	for i := range list {
+		list[i].If = reserved
+	}
+	return list
+}
+
+// endTold ends a holder of which its own node has told: another node may have invented it.
+func (v *voice) endTold(n int) document.Step {
+	if v.c.Holders[n].Facts == nil {
+		return document.Step{Text: fmt.Sprintf(`Ask node %s what to do: "dupip explain %s" there, or with --cluster; it has not told of %s`, v.node(n), v.c.IP, v.names[n])}
+	}
+	return v.end(n, "")
+}
+
+// withSandbox names a holder, with what books may call it.
+func (v *voice) withSandbox(n int) string {
+	if id := pod(v.c.Holders[n]).Sandbox; id != "" {
+		return fmt.Sprintf("%s (sandbox %s)", v.names[n], id)
+	}
+	return v.names[n]
+}
+
+// askNode asks nodes how they have the address.
+func (v *voice) askNode(hosts, open []int) (list []document.Step) {
+	for _, n := range hosts[:min(len(hosts), maxFlushes)] {
+		list = append(list, v.on(n, document.Step{
+			Text: fmt.Sprintf("Look how %s has the address", v.names[n]), Command: readNode(v.c.IP),
+		}))
+		s := v.fromNode(n)
+		s.If = "If it is \"dynamic\" there, and a pod was given it before"
+		list = append(list, s)
+	}
+	for _, n := range open[:min(len(open), maxAsked)] {
+		if v.c.Holders[n].Evidence != detector.Host {
+			s := v.endTold(n)
+			s.If = "If it is permanent there, or the node had it before the pod"
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// whichStayed asks the API server which pod it gave up while two nodes had lost each other, and if none, the book.
+func (v *voice) whichStayed() []document.Step {
+	list := []document.Step{{Text: "Look which pods the API server has with the address", Command: readPods(v.c.IP)}}
+	w := v.lostEachOther()
+	if w == nil {
+		return append(list, v.askBook(v.with(document.Open))...)
+	}
+	// The API server cannot delete a pod that it does not have.
+	b, orphan := v.c.Holders[w.Elder], v.endTold(w.Elder)
+	if b.Facts != nil && removeSandbox(b.Pod) != "" {
+		orphan = v.endSandbox(w.Elder, "")
+	}
+	orphan.If = fmt.Sprintf("If it has no %s on node %s", Who(b), v.node(w.Elder))
+	list = append(list, orphan)
+	for _, s := range v.askBook(v.with(document.Open)) {
+		if s.Command != list[0].Command {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// machineSteps are about machines of which one should not run. The API server knows one of them by its boot id. No step names a pod,
+// or has kubectl find a machine by its name.
+func (v *voice) machineSteps(ids []string) []document.Step {
+	list := []document.Step{{
+		Text: "Look which boot ids the API server knows. If one changes from time to time, two machines report it: ask the cloud, " +
+			"or whoever installs machines, which one should run",
+		Command: readBoots,
+	}}
+	for _, id := range ids[:min(len(ids), maxAsked)] {
+		where := "the machine " + v.nodeName(id)
+		if at := v.at[id]; at.IsValid() {
+			where += " at " + at.String()
+		}
+		s := v.machine(document.Step{
+			If:   fmt.Sprintf("If %s is not among them", cluster.BootID(id)),
+			Text: "Shut down " + where, Cuts: "all pods of that machine",
+		}, id)
+		list = append(list, s)
+	}
+	if command := readPods(v.c.IP); v.c.Judgement.Cause == document.CauseClone && command != "" {
+		list = append(list, document.Step{
+			If: "If all of them are", Text: "Look on which node the API server has the pod with this address, and shut down the other node", Command: command,
+		})
+	}
+	return list
+}
+
+// rangeSteps are about nodes that give out addresses of one range, or one node with several networks.
+func (v *voice) rangeSteps(ids []string) []document.Step {
+	if len(ids) == 1 {
+		return []document.Step{v.machine(document.Step{
+			Text: fmt.Sprintf("Give each network of node %s a range of its own in CNI's configuration, and only then delete the pods whose address is of another range", v.nodeName(ids[0])),
+		}, ids[0])}
+	}
+	list := []document.Step{{
+		Text: fmt.Sprintf("Look which range the API server has for each of %s. A node that gives out another one has a wrong range. "+
+			"If they have the same range there, choose one of them", Conjoin(v.nodesAbout())),
+		Command: readRanges,
+	}}
+	for _, id := range ids[:min(len(ids), maxAsked)] {
+		list = append(list, drainStep(id, v.nodeName(id)))
+	}
+	return list
+}
+
+// drainStep moves all pods of a node elsewhere if its range is another node's.
+func drainStep(id, name string) document.Step {
+	s := document.Step{
+		If:      fmt.Sprintf("If %s is the one with a wrong range", name),
+		Text:    fmt.Sprintf("Drain %s, and give it a range of its own before it gets pods again", name),
+		Command: drain(cluster.NodeName(id), cluster.BootID(id)), Cuts: "all pods of " + name + ": they end, and their controllers make others elsewhere",
+	}
+	if s.Command == "" {
+		s.Text, s.Cuts = s.Text+". There is no command: its boot id is not known, or its name is not safe for a shell", ""
+	}
+	return s
+}

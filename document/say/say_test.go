@@ -1,0 +1,332 @@
+package say
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
+)
+
+var update = flag.Bool("update", false, "write testdata")
+
+var (
+	noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	ip   = netip.MustParseAddr("10.0.0.5")
+	at   = map[string]netip.Addr{
+		"n1/aaaaaaaa-1111-4222-8333-444444444444": netip.MustParseAddr("192.168.0.1"),
+		"n2/bbbbbbbb-1111-4222-8333-444444444444": netip.MustParseAddr("192.168.0.2"),
+	}
+)
+
+// boots are the boot ids of nodes, by a letter.
+func boot(letter string) string { return strings.Repeat(letter, 8) + "-1111-4222-8333-444444444444" }
+
+// holder is a pod on node n1, or a netns if name is empty.
+func holder(name string, changes ...func(*document.Binding)) document.Binding {
+	b := document.Binding{
+		Network: "default", IP: ip, Evidence: detector.Announced, FirstSeen: noon,
+		Holder: document.Holder{
+			Node: "n1", BootID: boot("a"), Interface: "veth" + name, Ifindex: 7, Netns: "cni-" + name, NetnsCookie: 9,
+		},
+		Facts: &document.Facts{Behind: document.BehindRunning, NetnsPath: "/run/netns/cni-" + name, NetnsInode: 4026531840},
+	}
+	if name != "" {
+		b.Pod = &document.Pod{
+			Namespace: "shop", Name: name, UID: fmt.Sprintf("%08x-2222-4333-8444-555555555555", len(name)), Sandbox: fmt.Sprintf("%013x", 0xabc+len(name)), CreatedAt: noon,
+		}
+	}
+	for _, change := range changes {
+		change(&b)
+	}
+	return b
+}
+
+type change = func(*document.Binding)
+
+func node(letter string) change {
+	return func(b *document.Binding) {
+		b.Node, b.BootID = fmt.Sprint("n", strings.Index(" ab", letter)), boot(letter)
+	}
+}
+
+func later(seconds int) change {
+	return func(b *document.Binding) { b.FirstSeen = noon.Add(time.Duration(seconds) * time.Second) }
+}
+func given(g detector.Given) change { return func(b *document.Binding) { b.Given = g } }
+func gone(b *document.Binding)      { b.Gone = true }
+func dead(behind document.Behind) change {
+	return func(b *document.Binding) { b.Facts.Behind = behind }
+}
+func noPod(b *document.Binding)       { b.Pod = nil }
+func noFacts(b *document.Binding)     { b.Facts = nil }
+func unreachable(b *document.Binding) { b.Unreachable = true }
+func process(b *document.Binding) {
+	b.Pod, b.Netns, b.Interface, b.Ifindex = nil, "net:[4026531840]", "", 0
+	b.Facts.NetnsPath, b.Facts.Process = "", &document.Process{PID: 4711, Command: "nginx"}
+}
+
+func host(device string, dynamic bool, since time.Time) change {
+	return func(b *document.Binding) {
+		b.Pod, b.Evidence, b.Netns, b.Interface = nil, detector.Host, "host", device
+		b.Facts = &document.Facts{Machine: &document.Machine{Device: device, Prefix: netip.PrefixFrom(ip, 24), Dynamic: dynamic, Since: since}}
+	}
+}
+
+func book(letter, reservedFor string, unreserved int) document.Book {
+	b := document.Book{
+		Node: fmt.Sprint("n", strings.Index(" ab", letter)), BootID: boot(letter), Kind: "host-local", CNINetwork: "pods", Covers: true,
+		Range: "10.0.0.1-10.0.0.254", Unreserved: unreserved,
+	}
+	if reservedFor != "" {
+		b.Reservation = &document.Reservation{Sandbox: "0000000000abc", Pod: &document.Pod{Namespace: "shop", Name: reservedFor}}
+	}
+	return b
+}
+
+// judged is a conflict of these holders with a judgement: verdicts are "index verdict reason".
+func judged(cause, confidence, verdicts string, holders ...document.Binding) document.Conflict {
+	c := document.Conflict{Network: "default", IP: ip, State: detector.Confirmed, Holders: holders, Judgement: &document.Judgement{Cause: cause, Confidence: confidence}}
+	for v := range strings.SplitSeq(verdicts, ", ") {
+		var j document.Judged
+		fmt.Sscan(v, &j.Holder, &j.Verdict, &j.Reason)
+		c.Judgement.Holders = append(c.Judgement.Holders, j)
+	}
+	return c
+}
+
+func with(c document.Conflict, change func(*document.Conflict)) document.Conflict {
+	change(&c)
+	return c
+}
+
+func route(letter, to string, n int, device string) document.Route {
+	return document.Route{Node: fmt.Sprint("n", strings.Index(" ab", letter)), BootID: boot(letter), To: to, Holder: &n, Device: device}
+}
+
+const (
+	yes, no  = detector.GivenYes, detector.GivenNo
+	certain  = document.Certain
+	likely   = document.Likely
+	open     = document.Undecided
+	bothOpen = "0 open, 1 open"
+)
+
+type situation struct {
+	name string
+	c    document.Conflict
+}
+
+// situations are one for each cause and reason, and what differs in words.
+func situations() []situation {
+	two := func(cause string) document.Conflict {
+		return judged(cause, open, bothOpen, holder("web-0", given(yes)), holder("db-11", given(yes), node("b"), later(12)))
+	}
+	namesake := func(b *document.Binding) { b.Node, b.BootID = "n1", boot("b") }
+	stopped := judged(document.CauseLeftOver, certain, "0 remove stopped, 1 keep given",
+		holder("cart-old", given(yes), dead(document.BehindStopped)), holder("cart-new", given(yes), later(60)))
+	stopped.Routes = []document.Route{route("a", document.ToHolder, 0, "cni0"), route("b", document.ToNode, 0, "")}
+	stopped.Routes[1].Holder, stopped.Routes[1].ToNode, stopped.Routes[1].ToBootID = nil, "n1", boot("a")
+	byHand := judged(document.CauseByHand, certain, "0 remove not-given, 1 keep given",
+		holder("victim", given(no), later(60), func(b *document.Binding) { b.Facts.GivenOthers = []netip.Addr{netip.MustParseAddr("10.0.0.7")} }),
+		holder("api", given(yes), node("b")))
+	byHand.Judgement.Holders[0].By = "n2"
+	lost := judged(document.CauseLost, certain, "0 remove not-reserved, 1 keep reserved", holder("web-0", given(yes)), holder("web-11", given(yes), later(3)))
+	lost.Books = []document.Book{book("a", "web-11", 8)}
+	unrouted := judged(document.CauseLost, certain, "0 remove not-reserved, 1 keep reserved", holder("web-0", given(yes)), holder("web-11", given(yes), later(3)))
+	unrouted.Routes = []document.Route{route("a", document.ToHolder, 0, "vethweb-0"), route("b", document.ToHolder, 0, "vethweb-0")}
+	shared := with(two(document.CauseSharedRange), func(c *document.Conflict) {
+		c.Shared, c.Books = 7, []document.Book{book("a", "", 0), book("b", "", 0)}
+		c.Judgement.Nodes = []string{"n1/" + boot("a"), "n2/" + boot("b")}
+	})
+	away := with(two(document.CauseAway), func(c *document.Conflict) {
+		c.Judgement.Away = &document.Away{Elder: 0, Newer: 1, Nodes: []string{"n1", "n2"}, From: noon.Add(-time.Minute), Until: noon.Add(time.Hour)}
+	})
+	resolved := func(c document.Conflict) document.Conflict {
+		c.Judgement = new(*c.Judgement)
+		c.State, c.ResolvedAt = detector.Resolved, noon.Add(time.Hour)
+		return c
+	}
+	nodes := func(c document.Conflict, ids ...string) document.Conflict {
+		c.Judgement.Nodes = ids
+		return c
+	}
+	clone := holder("web-0", node("b"))
+	onNode := judged(document.CauseNodeAddress, certain, "1 remove on-node, 0 keep node", holder("", host("eth0", false, noon.Add(-time.Hour))), holder("web-0", given(yes)))
+	list := []situation{
+		{"left over: the sandbox has stopped", stopped},
+		{"A. left over: the runtime has forgotten it", judged(document.CauseLeftOver, certain, "0 remove forgotten, 1 keep given",
+			holder("", noPod, dead(document.BehindForgotten), func(b *document.Binding) { b.Facts.NetnsPath, b.Netns = "/run/netns/cni-1f", "cni-1f" }), holder("slurmdbd-new", given(yes), later(60)))},
+		{"left over: replaced", judged(document.CauseLeftOver, certain, "0 remove replaced, 1 keep last", holder("web-0"), holder("web-0", later(60), func(b *document.Binding) { b.Netns = "cni-2" }))},
+		{"two left over, two live ones that are not decided", judged(document.CauseUnknown, open, "0 remove stopped, 1 remove stopped, 2 open, 3 open",
+			holder("a", dead(document.BehindStopped)), holder("bb", dead(document.BehindStopped)), holder("ccc"), holder("dddd", node("b")))},
+		{"D. not given, as another node says", byHand},
+		{"I. not given: a process without a name", judged(document.CauseByHand, certain, "0 remove not-given, 1 keep given", holder("", process, given(no)), holder("api", given(yes)))},
+		{"not given: a netns without a pod", judged(document.CauseByHand, certain, "0 remove not-given, 1 keep given", holder("lab", noPod, given(no)), holder("api", given(yes)))},
+		{"F. the reservation is lost, and the store wiped", lost},
+		{"the node has no route to the one that stays", unrouted},
+		{"nobody was given it", judged(document.CauseByHand, likely, "1 remove newer, 0 keep older", holder("a", given(no)), holder("bb", given(no), later(40), func(b *document.Binding) { b.Evidence = detector.Configured }))},
+		{"a pod that was given the address of a node", onNode},
+		{"a pod took the address of a node", judged(document.CauseNodeAddress, certain, "1 remove on-node, 0 keep node", holder("", host("eth0", true, noon.Add(-time.Hour))), holder("web-0", given(no)))},
+		{"C. a node got the address of a pod by DHCP", judged(document.CauseNodeAddress, certain, "1 remove lifetime, 0 keep given", holder("web-0", given(yes)), holder("", host("eth1", true, noon.Add(4*time.Second)), later(4)))},
+		{"a node and a pod, and it is not known which was first", judged(document.CauseNodeAddress, open, bothOpen, holder("web-0"), holder("", host("eth1", true, time.Time{}), func(b *document.Binding) { b.Facts.Machine = nil }))},
+		{"E. two nodes give out one range", shared},
+		{"two networks of a node give out one range", nodes(judged(document.CauseSharedRange, open, bothOpen, holder("web-0", given(yes)), holder("db-11", given(yes))), "n1/"+boot("a"))},
+		{"two machines of one name", nodes(judged(document.CauseNamesakes, open, bothOpen, holder("web-0"), holder("db-11", namesake)), "n1/"+boot("a"), "n1/"+boot("b"))},
+		{"two nodes run one pod", nodes(judged(document.CauseClone, open, bothOpen, holder("web-0"), clone), "n1/"+boot("a"), "n2/"+boot("b"))},
+		{"a node does not answer", judged(document.CauseUnreachable, open, bothOpen, holder("web-0"), holder("db-11", node("b"), unreachable))},
+		{"one has gone", judged(document.CauseEnding, certain, "0 remove gone, 1 keep last", holder("web-0", gone), holder("db-11"))},
+		{"K. facts are on their way", judged(document.CauseComing, open, bothOpen, holder("web-0"), holder("db-11", node("b"), noFacts))},
+		{"the nodes had lost each other", away},
+		{"G. the facts do not decide", two(document.CauseUnknown)},
+		{"each book has its own pod", with(two(document.CauseUnknown), func(c *document.Conflict) {
+			c.Books = []document.Book{book("a", "web-0", 0), book("b", "", 0)}
+		})},
+		{"of three, one by one", judged(document.CauseUnknown, open, "0 open, 1 open, 2 open", holder("web-0", given(yes)), holder("db-11"), holder("", process, given(no)))},
+		{"bridges that may be local", judged(document.CauseUnknown, open, bothOpen,
+			holder("", func(b *document.Binding) { b.Bridge, b.Facts = "docker1", nil }), holder("", node("b"), func(b *document.Binding) { b.Bridge, b.Facts = "docker1", nil }))},
+		{"a name that is not safe for a shell", judged(document.CauseByHand, certain, "0 remove not-given, 1 keep given",
+			holder("web;reboot", given(no), func(b *document.Binding) { b.Facts = nil; b.Pod.Sandbox = "" }), holder("api", given(yes)))},
+	}
+	for _, past := range []situation{
+		{"left over", stopped},
+		{"not given", byHand},
+		{"the reservation was lost", lost},
+		{"one range", shared},
+		{"address of a node", onNode},
+		{"two that were not decided", two(document.CauseUnknown)},
+		{"one had gone", judged(document.CauseEnding, certain, "0 remove gone, 1 keep last", holder("web-0", gone), holder("db-11"))},
+	} {
+		list = append(list, situation{"over: " + past.name, resolved(past.c)})
+	}
+	return list
+}
+
+// lines are what a step says.
+func lines(s document.Step) string {
+	text := "  - "
+	if s.If != "" {
+		text += s.If + ": "
+	}
+	text += s.Text
+	if s.File != "" {
+		text += ", in " + s.File
+	}
+	if s.Node != "" {
+		text += " {on " + strings.TrimSpace(s.Node+" "+s.Address) + "}"
+	}
+	if s.Cuts != "" {
+		text += " {cuts " + s.Cuts + "}"
+	}
+	for line := range strings.Lines(s.Command) {
+		text += "\n      " + strings.TrimSuffix(line, "\n")
+	}
+	return text + "\n"
+}
+
+// All words in one file, for people who review them.
+func TestWords(t *testing.T) {
+	var out strings.Builder
+	for _, s := range situations() {
+		Fill(&s.c, at)
+		j := s.c.Judgement
+		fmt.Fprintf(&out, "## %s\nshort: %s\ntext: %s\n", s.name, j.Short, j.Text)
+		for _, step := range j.Steps {
+			out.WriteString(lines(step))
+		}
+		out.WriteString("\n")
+		if len(j.Short) > 160 {
+			t.Errorf("%s: a short sentence of %d bytes: %s", s.name, len(j.Short), j.Short)
+		}
+	}
+	golden(t, "testdata/judgements.txt", out.String())
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+		t.Errorf("%s (-want +got), -update writes it:\n%s", file, diff)
+	}
+}
+
+// finding is one of a pod, or of a sandbox that is gone.
+func finding(kind string) document.Finding {
+	f := document.Finding{
+		Kind: kind, IP: netip.MustParseAddr("10.1.2.5"), CNINetwork: "pods", Book: "host-local", Store: "/var/lib/cni/networks/pods", Since: noon,
+		Holder: holder("web-0", given(yes)).Holder, Sandbox: strings.Repeat("a1", 32),
+	}
+	switch kind {
+	case document.Mismatched:
+		f.ReservedFor, f.ReservedPod = strings.Repeat("b2", 32), &document.Pod{Namespace: "shop", Name: "web-1"}
+	case document.Unheld:
+		f.Interface, f.Netns, f.Pod, f.Sandbox, f.Given, f.ReservedFor = "", "", nil, "", detector.GivenUnknown, strings.Repeat("c3", 32)
+	}
+	return f
+}
+
+func TestWordsOfFindings(t *testing.T) {
+	var out strings.Builder
+	for _, kind := range document.FindingKinds {
+		held, taken, nobody, contested := finding(kind), finding(kind), finding(kind), finding(kind)
+		held.Interface, held.Pod = "veth7", &document.Pod{Namespace: "shop", Name: "web-9"}
+		taken.Given, nobody.Given, contested.Contested = no, detector.GivenUnknown, true
+		type named struct {
+			name string
+			f    document.Finding
+		}
+		cases := []named{{"", finding(kind)}, {", in conflict", contested}}
+		if kind == document.Unheld {
+			cases = append(cases, named{", and a pod has it", held})
+		} else {
+			cases = append(cases, named{", taken by hand", taken}, named{", not known who gave it", nobody})
+		}
+		for _, test := range cases {
+			text, steps := Finding(test.f)
+			fmt.Fprintf(&out, "## %s%s\n%s\n%s\n", kind, test.name, text, strings.Join(each(steps, lines), ""))
+		}
+	}
+	golden(t, "testdata/findings.txt", out.String())
+}
+
+func TestWordsOfManyConflicts(t *testing.T) {
+	var out strings.Builder
+	pair := func(addresses int, nodes ...string) document.Pair {
+		return document.Pair{Nodes: nodes, Addresses: addresses}
+	}
+	between := judged(document.CauseUnknown, open, bothOpen, holder("web-0"), holder("db-11", node("b")))
+	bridges := func(c document.Conflict) document.Conflict {
+		c.Holders = []document.Binding{
+			holder("", func(b *document.Binding) { b.Bridge = "docker1" }), holder("", node("b"), func(b *document.Binding) { b.Bridge = "docker1" }),
+		}
+		return c
+	}
+	for _, test := range []struct {
+		name string
+		doc  document.Conflicts
+	}{
+		{"a range of two nodes", document.Conflicts{Conflicts: []document.Conflict{between}, Pairs: []document.Pair{pair(40, "n1", "n2"), pair(3, "n1", "n3")}}},
+		{"machines of one name", document.Conflicts{Conflicts: []document.Conflict{between}, Pairs: []document.Pair{pair(40, "n1 (boot aaaaaaaa)", "n1 (boot bbbbbbbb)")}}},
+		{"a range of a bridge", document.Conflicts{Conflicts: []document.Conflict{bridges(between)}, Pairs: []document.Pair{pair(40, "n1", "n2")}}},
+		{"nodes without a conflict in the list", document.Conflicts{Pairs: []document.Pair{pair(40, "n1", "n2")}}},
+		{"few", document.Conflicts{Conflicts: []document.Conflict{between}, Pairs: []document.Pair{pair(3, "n1", "n2")}}},
+	} {
+		fmt.Fprintf(&out, "## %s\n%s\n", test.name, strings.Join(each(Conflicts(test.doc), lines), ""))
+	}
+	golden(t, "testdata/many.txt", out.String())
+}

@@ -1,0 +1,107 @@
+package say
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/dupip/dupip/document"
+)
+
+// short is one sentence or two for lists, Events and alerts: what is wrong. It has no order to remove a holder: an Event may be read when
+// another one has its name.
+func (v *voice) short() string {
+	for _, g := range v.groups() {
+		if g.Verdict != document.Remove || g.Reason == document.ReasonGone || v.isAboutMachines() {
+			continue
+		}
+		if g.By != "" {
+			return strings.TrimSuffix(v.shortFact(g), ".") + ", as " + v.nodeName(g.By) + " says."
+		}
+		return v.shortFact(g)
+	}
+	return v.shortCause()
+}
+
+// few names some holders.
+func (v *voice) few(holders []int) string {
+	return cmp.Or(few(each(holders, func(n int) string { return v.brief[n] })), "the holders")
+}
+
+func few(names []string) string {
+	if more := len(names) - 2; more > 0 {
+		return fmt.Sprintf("%s and %d more", names[0], more+1)
+	}
+	return Conjoin(names)
+}
+
+func (v *voice) shortFact(g group) string {
+	n, who := len(g.holders), v.few(g.holders)
+	switch g.Reason {
+	case document.ReasonStopped:
+		return v.say(n, "%s [is|are|was|were] left over: [its sandbox has|their sandboxes have|its sandbox had|their sandboxes had] stopped.", who)
+	case document.ReasonForgotten:
+		return v.say(n, "%s [is|are|was|were] left over: the runtime [does|does|did|did] not know [it|them|it|them] any more.", who)
+	case document.ReasonReplaced:
+		return v.say(n, "%s [is|are|was|were] left over: [its pod has|their pods have|its pod had|their pods had] a later sandbox.", who)
+	case document.ReasonNotGiven:
+		return v.say(n, "%s [has|have|had|had] an address that no network plugin gave [it|them|it|them].", who)
+	case document.ReasonNotReserved:
+		to := "another holder"
+		if keep := v.with(document.Keep); len(keep) > 0 {
+			to = v.few(keep)
+		}
+		return v.say(n, "%s [has|have|had|had] lost the reservation of the address, which [is|is|was|was] reserved for %s.", who, to)
+	case document.ReasonNewer:
+		return v.say(n, "No network plugin gave out the address, and %s came last.", who)
+	case document.ReasonOnNode:
+		of := "a node"
+		if keep := v.with(document.Keep, document.ReasonNode); len(keep) > 0 {
+			of = v.few(keep)
+		}
+		return v.say(n, "%s [has|have|had|had] the address of %s.", who, of)
+	case document.ReasonLifetime:
+		return v.say(n, "%s [has|have|had|had] the address of %s by %s.", who, v.few(v.with(document.Keep)), v.dynamic())
+	}
+	return v.say(n, "%s [has|have|had|had] to go.", who) // for a reason of another version
+}
+
+func (v *voice) shortCause() string {
+	fact, order := v.causeAndOrder()
+	if v.past {
+		return fact
+	}
+	return fact + " " + order
+}
+
+func (v *voice) causeAndOrder() (fact, order string) {
+	nodes := v.nodesAbout()
+	if bridges := localBridges(*v.c); bridges != nil {
+		return v.say(1, "Bridge %s [has|had] the same address on %s.", bridges[0], few(nodes)), "If that is meant so, declare it in the configuration."
+	}
+	switch v.c.Judgement.Cause {
+	case document.CauseEnding:
+		return v.say(1, "Fewer than two live holders [are|were] left."), "Wait: it ends by itself."
+	case document.CauseComing:
+		return v.say(1, "Facts about %s [are|were] still on their way.", v.few(v.coming())), "Wait 3 seconds."
+	case document.CauseSharedRange:
+		if len(nodes) == 1 {
+			return v.say(1, "Several networks of node %s [give|gave] out addresses of one range.", nodes[0]), "Give each its own range before you delete a pod."
+		}
+		return v.say(1, "%s [give|gave] out addresses of one range.", few(nodes)), "Drain one before you delete a pod."
+	case document.CauseNamesakes:
+		return v.say(1, "%s [are|were] machines with one node name.", few(nodes)), "Shut down the one that should not run."
+	case document.CauseClone:
+		return v.say(1, "%s [run|ran] the same pod.", few(nodes)), "Shut down the node that should not run."
+	case document.CauseNodeAddress:
+		return v.say(1, "A pod and a node [have|had] the address, and it [is|was] not known who had it first."), "Look at the node."
+	case document.CauseUnreachable:
+		lost := v.unreachable()
+		return v.say(len(lost), "%s [does|do|did|did] not answer.", either(len(lost), "node ", "nodes ")+few(lost)), "Wait up to 5 minutes."
+	case document.CauseAway:
+		if w := v.lostEachOther(); w != nil {
+			return fmt.Sprintf("%s could not reach each other when %s came.", few(each(w.Nodes, v.nodeName)), v.brief[w.Newer]), "Ask the API server which pod should run."
+		}
+	}
+	return v.say(1, "It [is|was] not known which holder [is|was] right."), "Ask the IPAM of the pods before you delete one."
+}

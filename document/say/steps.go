@@ -1,0 +1,274 @@
+package say
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
+)
+
+const (
+	// maxFlushes bounds the commands of which there is one for each node with a stale neighbour entry.
+	maxFlushes = 4
+	// maxAsked bounds the steps of which there is one for each node or holder.
+	maxAsked = 8
+)
+
+// steps are what to do, in this order.
+func (v *voice) steps() (list []document.Step) {
+	if v.isAboutMachines() {
+		return v.machineSteps(v.about())
+	}
+	list = v.rangeFirst()
+	var removed []int
+	for _, j := range v.judged {
+		if j.Verdict != document.Remove || j.Reason == document.ReasonGone {
+			continue
+		}
+		if removed = append(removed, j.Holder); len(removed) > maxAsked {
+			list = append(list, document.Step{Text: "Look again: then there are steps for the others"})
+			break
+		}
+		list = append(list, v.removal(j)...)
+	}
+	list = append(list, v.flushes(removed)...)
+	if stay := v.with(document.Keep); len(stay) == 1 {
+		list = append(list, v.reroutes(removed, stay[0])...)
+	}
+	list = append(list, v.repairs()...)
+	return append(list, v.question()...)
+}
+
+// isAboutMachines reports whether one of two machines should not run: then nothing else is done, because names do not tell them apart.
+func (v *voice) isAboutMachines() bool {
+	return v.c.Judgement.Cause == document.CauseNamesakes || v.c.Judgement.Cause == document.CauseClone
+}
+
+// because says in a step why a holder is removed.
+var because = map[string]string{
+	document.ReasonStopped:     ", which is left over",
+	document.ReasonForgotten:   ", which is left over",
+	document.ReasonReplaced:    ", which is left over",
+	document.ReasonNotGiven:    ", which no network plugin gave the address",
+	document.ReasonNotReserved: ", which has lost its reservation",
+	document.ReasonNewer:       ", which came last",
+	document.ReasonOnNode:      ", which has the address of a node",
+}
+
+// removal removes a holder that has to go.
+func (v *voice) removal(j document.Judged) []document.Step {
+	b, name, why := v.c.Holders[j.Holder], v.names[j.Holder], because[j.Reason]
+	switch j.Reason {
+	case document.ReasonLifetime:
+		return []document.Step{v.fromNode(j.Holder)}
+	case document.ReasonStopped, document.ReasonReplaced:
+		// Not by the pod's UID: the pod itself may run, in a later sandbox.
+		first := v.on(j.Holder, document.Step{Text: "Remove " + name + why, Command: removeSandbox(b.Pod), Cuts: "nothing that runs: the sandbox " + pod(b).Sandbox + " of " + name})
+		if j.Reason == document.ReasonReplaced {
+			first.Cuts = "the sandbox " + pod(b).Sandbox + " of " + name + ": it ends. The later one runs on"
+		}
+		last := v.withoutPlugin(j)
+		switch {
+		case first.Command == "" && last.Command == "":
+			return []document.Step{v.byHand(j.Holder, why)}
+		case first.Command == "":
+			return []document.Step{last}
+		case last.Command == "":
+			return []document.Step{first}
+		}
+		last.If = "If that fails"
+		return []document.Step{first, last}
+	case document.ReasonForgotten:
+		if s := v.withoutPlugin(j); s.Command != "" {
+			return []document.Step{s}
+		}
+		if cutOff(b.Holder) != "" {
+			s := v.cut(j.Holder, why)
+			s.Cuts = "nothing that runs: the interface " + b.Interface
+			return []document.Step{s}
+		}
+		return []document.Step{v.byHand(j.Holder, why)}
+	}
+	steps := []document.Step{v.end(j.Holder, why)}
+	switch {
+	case deletePod(b.Pod) != "" && removeSandbox(b.Pod) != "": // the API server may have no such pod any more
+		steps = append(steps, v.endSandbox(j.Holder, ""))
+		steps[1].If = "If that fails"
+	case b.Pod == nil && takeAddress(b.Facts, v.c.IP) != "" && cutOff(b.Holder) != "":
+		steps = append(steps, v.cut(j.Holder, ""))
+		steps[1].If = "If it has the address again after that"
+	}
+	return steps
+}
+
+func (v *voice) endSandbox(n int, why string) document.Step {
+	b := v.c.Holders[n]
+	return v.on(n, document.Step{
+		Text: "Remove " + v.names[n] + why, Command: removeSandbox(b.Pod), Cuts: "the pod " + b.Pod.String() + ": it ends, and the kubelet starts it again if it should run",
+	})
+}
+
+func (v *voice) cut(n int, why string) document.Step {
+	return v.on(n, document.Step{
+		Text: "Cut " + v.names[n] + " off the network" + why, Command: cutOff(v.c.Holders[n].Holder), Cuts: "all connections of " + v.names[n] + ", which runs on",
+	})
+}
+
+// withoutPlugin removes the netns of a holder with nothing alive behind it, without the runtime and its plugin; or its address, if
+// "ip netns" does not know it. A replaced holder may have processes: there it is the address.
+func (v *voice) withoutPlugin(j document.Judged) document.Step {
+	why := ", without the network plugin"
+	if j.Reason == document.ReasonForgotten {
+		why = because[j.Reason]
+	}
+	b, name := v.c.Holders[j.Holder], v.names[j.Holder]
+	f, netns := b.Facts, name
+	if b.Pod != nil {
+		netns = "the network namespace of " + name
+	}
+	if command := removeNetns(f); command != "" && j.Reason != document.ReasonReplaced {
+		return v.on(j.Holder, document.Step{
+			Text: "Remove " + netns + why, Command: command,
+			Cuts: "nothing that runs: the network namespace, with all its interfaces",
+		})
+	}
+	return v.on(j.Holder, document.Step{
+		Text: "Take the address from " + netns, Command: takeAddress(f, v.c.IP), Cuts: "the connections of " + name + " that use " + v.c.IP.String(),
+	})
+}
+
+// end ends a live holder: the pod if it has a UID, else its sandbox, else the address in its netns, else its interface.
+func (v *voice) end(n int, why string) document.Step {
+	b, name := v.c.Holders[n], v.names[n]
+	if command := deletePod(b.Pod); command != "" {
+		return document.Step{Text: "Remove " + name + why, Command: command, Cuts: "the pod " + b.Pod.String() + ": it ends. A controller that owns it makes another one"}
+	}
+	if removeSandbox(b.Pod) != "" {
+		return v.endSandbox(n, why)
+	}
+	if command := takeAddress(b.Facts, v.c.IP); command != "" {
+		return v.on(n, document.Step{Text: "Take the address from " + name + why, Command: command, Cuts: "the connections of " + name + " that use " + v.c.IP.String()})
+	}
+	if cutOff(b.Holder) != "" && b.Evidence != detector.Host {
+		return v.cut(n, why)
+	}
+	return v.byHand(n, why)
+}
+
+// byHand says why there is no command.
+func (v *voice) byHand(n int, why string) document.Step {
+	b := v.c.Holders[n]
+	text := "Remove " + v.names[n] + why + ". There is no command: "
+	if unsafe(b) {
+		text += "its name has characters that are not safe for a shell"
+	} else {
+		text += "too little is known of it"
+	}
+	if b.Interface != "" {
+		text += ". Its interface on the node is " + b.Interface
+	}
+	return v.on(n, document.Step{Text: text})
+}
+
+// unsafe reports whether a holder has a name that makes no command although it is known.
+func unsafe(b document.Binding) bool {
+	f := cmp.Or(b.Facts, new(document.Facts))
+	known := func(s string, isPlain func(string) bool) bool { return s != "" && !isPlain(s) }
+	return known(pod(b).Namespace, plainName) || known(pod(b).Name, plainName) || known(pod(b).UID, plainUID) ||
+		known(pod(b).Sandbox, plainSandbox) || known(b.Interface, plainDevice) || known(f.NetnsPath, plainPath)
+}
+
+func pod(b document.Binding) document.Pod { return *cmp.Or(b.Pod, new(document.Pod)) }
+
+// on is a step on the node of a holder.
+func (v *voice) on(n int, s document.Step) document.Step {
+	return v.machine(s, v.c.Holders[n].NodeID())
+}
+
+// fromNode takes an address with a lifetime from a node.
+func (v *voice) fromNode(n int) document.Step {
+	b := v.c.Holders[n]
+	m := machine(b)
+	s := v.on(n, document.Step{
+		Text: "Take the address from " + v.names[n], Command: takeFromNode(m),
+		Cuts: fmt.Sprintf("the connections of the node itself that use %s", v.c.IP),
+	})
+	if m.Device != "" {
+		s.Text = fmt.Sprintf("Take the address from device %s of %s", m.Device, v.names[n])
+	}
+	if s.Command == "" {
+		s.Text, s.Cuts = s.Text+". There is no command: its device is not known, or has a name that is not safe for a shell", ""
+	}
+	return s
+}
+
+// flushes are for the nodes whose next hop to a removed holder is a bridge, or another device than the holder's own.
+func (v *voice) flushes(removed []int) (list []document.Step) {
+	for _, r := range v.c.Routes {
+		n := to(*v.c, r)
+		command := forget(v.c.IP, r.Device)
+		if command == "" || !slices.Contains(removed, n) || r.Gateway.IsValid() || len(list) == maxFlushes {
+			continue
+		}
+		if own := v.c.Holders[n].Interface; own == "" || own == r.Device {
+			continue
+		}
+		list = append(list, v.machine(document.Step{
+			Text:    fmt.Sprintf("Then let node %s ask again who has the address: until then it may send to the removed one", v.nodeName(r.NodeID())),
+			Command: command, Cuts: "nothing",
+		}, r.NodeID()))
+	}
+	return list
+}
+
+// reroutes are for the node of the one that stays, if it sends to a removed one by that one's own interface. Plugins such as ptp make no
+// route to an address that has one, and with the removed one it goes.
+func (v *voice) reroutes(removed []int, stays int) (list []document.Step) {
+	b := v.c.Holders[stays]
+	command := routeTo(v.c.IP, b.Holder)
+	for _, r := range v.c.Routes {
+		n := to(*v.c, r)
+		if command == "" || b.Evidence == detector.Host || r.NodeID() != b.NodeID() || !slices.Contains(removed, n) || r.Gateway.IsValid() || r.Device == "" || r.Device != v.c.Holders[n].Interface {
+			continue
+		}
+		list = append(list, v.on(stays, document.Step{
+			Text: fmt.Sprintf("Then let node %s send to %s: its route leads to the removed one", v.node(stays), v.names[stays]), Command: command, Cuts: "nothing",
+		}))
+	}
+	return list
+}
+
+// repairs are what is to be done so that the conflict does not come back.
+func (v *voice) repairs() (list []document.Step) {
+	var nodes []string
+	for _, n := range v.with(document.Remove, document.ReasonNotReserved) {
+		if id := v.c.Holders[n].NodeID(); !slices.Contains(nodes, id) {
+			nodes = append(nodes, id)
+			list = append(list, v.machine(document.Step{
+				Text: `Run "dupip audit": it lists other addresses of the node without a reservation, and how to repair each`,
+			}, id))
+		}
+	}
+	for _, n := range v.with(document.Remove, document.ReasonLifetime) {
+		list = append(list, v.on(n, document.Step{
+			Text: strings.TrimSpace("Find out who configures "+machine(v.c.Holders[n]).Device) + ", for example a DHCP client: it may set the address again",
+		}))
+	}
+	return list
+}
+
+// rangeFirst keeps IPAM from giving a node's address to the successor of a pod that is removed.
+func (v *voice) rangeFirst() (list []document.Step) {
+	onNode := len(v.with(document.Remove, document.ReasonOnNode)) > 0
+	if given := v.givenOnNode(); onNode && given != detector.GivenNo || len(v.hosts()) > 0 && v.c.Judgement.Cause == document.CauseNodeAddress {
+		s := document.Step{Text: fmt.Sprintf("Take %s and the other addresses of nodes out of IPAM's ranges first: it may give them out again", v.c.IP)}
+		if !onNode || given == detector.GivenUnknown {
+			s.If = "If IPAM gave it to a pod although it is the node's"
+		}
+		list = append(list, s)
+	}
+	return list
+}

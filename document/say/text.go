@@ -1,0 +1,208 @@
+package say
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document"
+)
+
+// wiped is how many reservations must be missing at once for a store to be called wiped.
+const wiped = 3
+
+// text says who the holders are judged to be and why, and why there are several.
+func (v *voice) text() string {
+	var parts []string
+	for _, g := range v.groups() {
+		parts = append(parts, v.verdict(g))
+	}
+	if v.c.Judgement.Confidence == document.Likely && !v.past {
+		parts = append(parts, "This is likely, not certain.")
+	}
+	parts = append(parts, v.cause(), v.unseen())
+	if !v.past {
+		parts = append(parts, v.routes())
+	}
+	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
+	return strings.Join(parts, " ")
+}
+
+// verdict says what is decided about some holders and by which fact. What is decided about none is said by the cause.
+func (v *voice) verdict(g group) string {
+	n, who := len(g.holders), v.list(g.holders)
+	text := ""
+	switch g.Reason {
+	case document.ReasonGone:
+		text = v.say(n, "%s [has|have|had|had] gone, or [does|do|did|did] not answer any more", who)
+	case document.ReasonStopped:
+		text = v.say(n, "%s [is|are|was|were] left over: the runtime [says|says|said|said] that "+
+			"[its sandbox has|their sandboxes have|its sandbox had|their sandboxes had] stopped, and no process [runs|runs|ran|ran] in [it|them|it|them]", who)
+	case document.ReasonForgotten:
+		text = v.say(n, "%s [is|are|was|were] left over: the runtime [does|does|did|did] not know [it|them|it|them] any more, "+
+			"and no process [runs|runs|ran|ran] in [it|them|it|them]", who)
+	case document.ReasonReplaced:
+		text = v.say(n, "%s [is|are|was|were] left over: a later sandbox with the same pod name [runs|ran] on node %s", who, v.node(g.Holder))
+	case document.ReasonNotGiven:
+		return v.notGiven(g, who)
+	case document.ReasonNotReserved:
+		text = v.say(n, "%s [was|were|had been|had been] given the address, but %s", who, v.reservedForOther(g.Holder))
+	case document.ReasonNewer:
+		text = v.say(n, "No network plugin gave the address to anybody, and %s came last%s", who, v.after(g.Holder))
+	case document.ReasonOnNode:
+		text = v.say(n, "%s [has|have|had|had] the address of %s", who, v.owner())
+	case document.ReasonLifetime:
+		text = v.lifetime(g.Holder)
+	case document.ReasonGiven:
+		if text = v.say(n, "%s [stays|stay|was right|were right]", who); len(v.with(document.Remove, document.ReasonNotGiven)) == 0 {
+			text += ": a network plugin gave it the address"
+		}
+	case document.ReasonReserved:
+		text = v.say(n, "%s [stays|stay|was right|were right]: it [has|has|had|had] the reservation", who)
+	case document.ReasonNode:
+		text = v.say(n, "%s [stays|stay|was right|were right]: the address [is|is|was|was] its own", who)
+	case document.ReasonOlder:
+		text = v.say(n, "%s [stays|stay|came first|came first]", who)
+	case document.ReasonLast:
+		if v.c.Judgement.Cause != document.CauseEnding {
+			text = v.say(n, "%s [stays: it is|stay: they are|was|were] the only live holder", who)
+		}
+	}
+	switch {
+	case text == "":
+		return ""
+	case g.By != "":
+		return text + ", as " + v.nodeName(g.By) + " says."
+	}
+	return text + "."
+}
+
+// notGiven says that no network plugin gave holders the address, and who was given it, by whose word.
+func (v *voice) notGiven(g group, who string) string {
+	text := v.say(1, "No network plugin gave %s the address%s", who, v.givenOthers(g.holders))
+	var others []int
+	for n, b := range v.c.Holders {
+		if b.Given == detector.GivenYes && !b.Gone && b.Evidence != detector.Host && !slices.Contains(g.holders, n) {
+			others = append(others, n)
+		}
+	}
+	switch {
+	case len(others) == 0:
+	case g.By != "":
+		text += ", but, as " + v.nodeName(g.By) + " says, one gave it to " + v.list(others)
+	default:
+		text += ", but one gave it to " + v.list(others)
+	}
+	return text + "."
+}
+
+// owner names the nodes that have the address themselves.
+func (v *voice) owner() string {
+	if keep := v.with(document.Keep, document.ReasonNode); len(keep) > 0 {
+		return v.list(keep) + v.machineOf(keep[0])
+	}
+	return "a node"
+}
+
+// givenOthers says which other addresses holders were given.
+func (v *voice) givenOthers(holders []int) string {
+	var others []string
+	for _, n := range holders {
+		if f := v.c.Holders[n].Facts; f != nil {
+			for _, ip := range f.GivenOthers {
+				others = append(others, ip.String())
+			}
+		}
+	}
+	if len(others) == 0 {
+		return ""
+	}
+	return " (CNI's result has " + Conjoin(distinct(others)) + ")"
+}
+
+// reservedForOther says which book of a holder's node has the address reserved for another one.
+func (v *voice) reservedForOther(n int) string {
+	id := v.c.Holders[n].NodeID()
+	own := slices.DeleteFunc(slices.Clone(v.c.Books), func(b document.Book) bool { return b.NodeID() != id || b.Error != "" })
+	i := max(slices.IndexFunc(own, func(b document.Book) bool { return b.Reservation != nil }), 0)
+	if len(own) == 0 || own[i].Reservation == nil {
+		return v.say(1, "the book of node %s [has|had] reserved it for another one", v.node(n))
+	}
+	return v.say(1, "%s (network %s) of node %s [has|had] reserved it for %s", own[i].Kind, own[i].CNINetwork, v.node(n), ReservedFor(own[i].Reservation))
+}
+
+// after says how much later than the others a holder came, empty if that is not known.
+func (v *voice) after(n int) string {
+	last := v.c.Holders[n]
+	before := -1
+	for _, j := range v.judged {
+		b := v.c.Holders[j.Holder]
+		if j.Holder != n && !b.Gone && (before < 0 || b.FirstSeen.After(v.c.Holders[before].FirstSeen)) {
+			before = j.Holder
+		}
+	}
+	if before < 0 || last.FoundAtStart {
+		return ""
+	}
+	gap := last.FirstSeen.Sub(v.c.Holders[before].FirstSeen)
+	if gap < time.Second {
+		return ""
+	}
+	return fmt.Sprintf(", first seen %s after %s", Span(gap), v.names[before])
+}
+
+// lifetime says why a node's address is wrong.
+func (v *voice) lifetime(n int) string {
+	m := machine(v.c.Holders[n])
+	text := v.say(1, "%s [has|had] the address with a lifetime (%s)%s", v.names[n], v.dynamic(), v.machineOf(n))
+	for _, keep := range v.with(document.Keep) {
+		if gap := m.Since.Sub(v.c.Holders[keep].FirstSeen); !m.Since.IsZero() && gap > 0 {
+			text += fmt.Sprintf(", and got it %s after %s", Span(gap), v.names[keep])
+		}
+	}
+	return text
+}
+
+// dynamic is what gives nodes addresses with a lifetime.
+func (v *voice) dynamic() string {
+	if v.c.IP.Is4() {
+		return "DHCP"
+	}
+	return "SLAAC or DHCPv6"
+}
+
+// machine describes the address of a node, the zero value if that is not known.
+func machine(b document.Binding) document.Machine {
+	if b.Facts == nil || b.Facts.Machine == nil {
+		return document.Machine{}
+	}
+	return *b.Facts.Machine
+}
+
+func (v *voice) machineOf(n int) string {
+	switch m := machine(v.c.Holders[n]); {
+	case m.Device == "":
+		return ""
+	case m.Dynamic:
+		return " on device " + m.Device
+	default:
+		return " (permanent, on device " + m.Device + ")"
+	}
+}
+
+// unseen says which holders have the address configured and were not seen using it.
+func (v *voice) unseen() string {
+	var weak []int
+	for _, j := range v.judged {
+		b := v.c.Holders[j.Holder]
+		if b.Evidence == detector.Configured && !b.Gone && (j.Verdict == document.Open || j.Reason == document.ReasonNotGiven || j.Reason == document.ReasonNewer) {
+			weak = append(weak, j.Holder)
+		}
+	}
+	if len(weak) == 0 || v.past {
+		return ""
+	}
+	return v.say(len(weak), "%s [was|were|had been|had been] not seen using the address lately, but [has|have|had|had] it configured.", v.list(weak))
+}
