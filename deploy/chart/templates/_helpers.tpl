@@ -119,6 +119,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
       "DUPIP_CRI_SOCKET" "runtime.socket"
       "DUPIP_CNI_CONF_DIR" "runtime.cniConfDir"
       "DUPIP_METRICS_LISTEN" "metrics.port and metrics.address"
+      "DUPIP_METRICS_HOLDERS" "metrics.holders"
       "DUPIP_STATE_DIR" "state.hostPath"
       "DUPIP_API_SOCKET" "nothing: the commands look for it where it is"
 -}}
@@ -131,6 +132,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $bound := dict
       "--gossip-port" "gossip.port"
       "--metrics-listen" "metrics.port and metrics.address"
+      "--metrics-holders" "metrics.holders"
       "--gossip-key-file" "gossip.existingSecret"
       "--config" "config"
       "--cri-socket" "runtime.socket"
