@@ -35,7 +35,7 @@ func TestFromPacketToAlert(t *testing.T) {
 	l.Do(each(runtimes, func(r *cri.Runtime) error { return r.Start(t.Context()) }))
 	var agents []*lab.Agent
 	for _, r := range runtimes {
-		agents = append(agents, startAgent(l, r.Node, "--cri-socket", r.Socket))
+		agents = append(agents, startAgent(l, r.Node, "--cri-socket", r.Socket, "--metrics-holders", "on"))
 	}
 	agents = append(agents, startAgent(l, l.Node("")))
 	l.WaitCluster(agents...)
@@ -67,6 +67,9 @@ func TestFromPacketToAlert(t *testing.T) {
 			err = names(g.Alerts[0], ip, older, newcomer, agents[:2])
 		}
 		return err
+	})
+	d.eventually("the holders, for the alerts of teams", func() error {
+		return d.yields(fmt.Sprintf(`count by (network, ip, holder_namespace, holder_pod) (dupip_conflict_holder_info{ip="%s",holder_namespace="shop",holder_pod=~"web-[01]"})`, ip), 2)
 	})
 	a := g.Alerts[0]
 	t.Logf("%s\n%s", a.Annotations["summary"], a.Annotations["description"])

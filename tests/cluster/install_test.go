@@ -149,7 +149,7 @@ helm -n dupip install dupip deploy/chart --set cluster=prod --wait \
 		c.members()
 		c.same("node1", before)
 	}
-	c.end("node1", ip, 0, "old", "new")
+	c.end(ip, c.Ordered(c.cli("node1"), ip).Judgement.Steps, lab.Failed, "old")
 	if n := c.programs("node1"); n == 0 {
 		c.Error("no program is attached: nothing is tested")
 	}

@@ -77,7 +77,7 @@ func (c *testCluster) sees(ip netip.Addr, user ...string) {
 	c.Helper()
 	for command, want := range map[string]string{
 		"conflicts": regexp.QuoteMeta(ip.String()), "conflicts -n shop": "shop/new", "conflicts -n default": "No such conflict", "bindings --pod shop/old": regexp.QuoteMeta(ip.String()),
-		"explain " + ip.String(): "Remove the newer one", "audit": "mismatched", "nodes": "reporter", "status": "(?s)2 alive.*with findings",
+		"explain " + ip.String(): "Remove shop/old, which has lost its reservation", "audit": "mismatched", "nodes": "reporter", "status": "(?s)2 alive.*with findings",
 		"status --node node2": "observing", "version": "kubectl dupip ",
 	} {
 		c.eventually(command, func() error {

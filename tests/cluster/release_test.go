@@ -13,6 +13,7 @@ import (
 
 	"github.com/dupip/dupip/internal/testneeds"
 	"github.com/dupip/dupip/tests/cosign"
+	"github.com/dupip/dupip/tests/lab"
 	"github.com/dupip/dupip/tests/release/releasetest"
 )
 
@@ -69,14 +70,8 @@ func TestFirstHour(t *testing.T) {
 	c.same("node1", before)
 	c.pluginSays("nodes -o json", `"version": "0.2.1"`)
 
-	commands := printed(c.pluginSays("explain "+ip.String(), "Remove the newer one"))
-	if len(commands) == 0 {
-		c.Fatal(errors.New("it prints no command"))
-	}
-	others := c.bystanders("old", "new")
-	c.follow("node1", commands[0])
-	c.inState("node2", ip, "resolved")
-	c.unharmed(others)
+	ask := cli(func(command string) (string, error) { return c.Shell("kubectl dupip " + command) })
+	c.end(ip, c.Ordered(ask, ip).Judgement.Steps, lab.Failed, "old")
 
 	c.in(now, uninstall)
 	c.onNodes(now, clean)

@@ -1,6 +1,8 @@
 package cluster_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -9,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -100,37 +104,67 @@ func (c *testCluster) duplicate(machine, first, second, manifest string) netip.A
 	return ip
 }
 
-// eachCommand: each command that is printed about a duplicate on one node ends it, and hurts nobody else.
+// eachCommand: each way that is said to end a duplicate on one node ends it, and hurts nobody else.
 func (c *testCluster) eachCommand() {
-	for n := range 2 {
-		first, second := fmt.Sprint("first-", n), fmt.Sprint("second-", n)
+	for from := range 2 { // by the API server, and if that fails by the runtime
+		first, second := fmt.Sprint("first-", from), fmt.Sprint("second-", from)
 		ip := c.duplicate("node1", first, second, pod(second, "node1"))
-		c.end("node1", ip, n, first, second)
+		steps := c.Ordered(c.cli("node2"), ip).Judgement.Steps
+		c.end(ip, steps[from:], func(s lab.Step, _ []lab.Ran) bool { return from == 1 && s.If == steps[1].If }, first)
 	}
 }
 
-// end ends a conflict by the command with a number of those that are printed about it.
-func (c *testCluster) end(machine string, ip netip.Addr, n int, holders ...string) {
+// end carries out steps about an address to the letter, by these answers. Then the conflict is over, and of all pods only these have
+// ended.
+func (c *testCluster) end(ip netip.Addr, steps []lab.Step, answer func(lab.Step, []lab.Ran) bool, goes ...string) {
 	c.Helper()
-	c.inState("node2", ip, "confirmed")
-	text, err := c.dupip("node2", "explain "+ip.String())
-	c.Do(err)
-	c.Log(text)
-	commands := printed(text)
-	if len(commands) != 2 {
-		c.Fatal(fmt.Errorf("the commands are %q", commands))
+	before, since := c.bystanders(goes...), time.Now()
+	c.Follow(steps, lab.Follower{Run: c.carryOut, Answer: answer})
+	var agents []lab.Reporter
+	for name := range c.Machines {
+		agents = append(agents, reporter{c, name})
 	}
-	before := c.bystanders(holders...)
-	c.follow(machine, commands[n])
-	c.inState("node2", ip, "resolved")
-	c.unharmed(before)
+	c.Ended(since, func() error { return c.harmed(before) }, []netip.Addr{ip}, agents...)
+	var pods corev1.PodList
+	c.Do(c.Get(&pods, "api/v1/namespaces/shop/pods"))
+	for _, p := range pods.Items {
+		if p.Status.PodIP != ip.String() || p.DeletionTimestamp != nil || slices.Contains(goes, p.Name) {
+			continue
+		}
+		if err := c.Machines[p.Spec.NodeName].Ping(ip); err != nil {
+			c.Error(fmt.Errorf("%s lives, and its node does not reach it: %w", p.Name, err))
+		}
+	}
 }
 
-// statefulSet: a pod whose successor has its name. No command hurts that: not while the kubelet of the old one hangs and somebody
-// has deleted it by force, so that the successor runs elsewhere, and not afterwards.
+// reporter is the agent on a machine.
+type reporter struct {
+	c       *testCluster
+	machine string
+}
+
+// Conflicts are those that it knows, all of them.
+func (r reporter) Conflicts(context.Context, bool) ([]lab.Conflict, error) {
+	return r.c.conflicts(r.machine)
+}
+
+// cli are the commands of a machine's agent.
+func (c *testCluster) cli(machine string) lab.CLI {
+	return cli(func(command string) (string, error) { return c.dupip(machine, command) })
+}
+
+type cli func(command string) (string, error)
+
+// CLI runs one.
+func (f cli) CLI(_ context.Context, args ...string) (string, error) {
+	return f(strings.Join(args, " "))
+}
+
+// statefulSet: a pod whose successor has its name. An order about it does not hurt that: not while the kubelet of the old one hangs and
+// somebody has deleted it by force, so that the successor runs elsewhere, and not afterwards.
 func (c *testCluster) statefulSet() {
 	c.run("kubectl cordon node2 node3")
-	ip := c.duplicate("node1", "first-set", "set-0", `apiVersion: apps/v1
+	c.Apply(`apiVersion: apps/v1
 kind: StatefulSet
 metadata: {name: set, namespace: shop}
 spec:
@@ -139,32 +173,27 @@ spec:
   template:
     metadata: {labels: {app: set}}
     spec:
-`+podSpec("", "      "))
-	c.inState("node2", ip, "confirmed")
+` + podSpec("", "      "))
+	ip := c.running("set-0")[0]
+	c.free("node1", ip)
+	c.known = append(c.known, ip)
+	c.place("second-set", "node1", ip)
+	steps := c.Ordered(c.cli("node2"), ip).Judgement.Steps
 	c.Do(c.signalKubelet("node1", "STOP"))
 	c.run("kubectl uncordon node2 node3; kubectl cordon node1; kubectl -n shop delete pod set-0 --force")
 	if got := c.running("set-0")[0]; got == ip {
 		c.Fatal(fmt.Errorf("the successor has %v again", ip))
 	}
+	c.end(ip, steps, lab.Failed)
 	before := c.bystanders()
-	text, err := c.dupip("node2", "explain "+ip.String())
-	c.Do(err)
-	c.Log(text)
-	commands := printed(text)
-	if len(commands) == 0 {
-		c.Fatal("no command: nothing is tested")
-	}
-	c.follow("node1", commands[0])
-	c.unharmed(before)
 	c.Do(c.signalKubelet("node1", "CONT")) // the kubelet removes what should not be there
-	c.inState("node2", ip, "resolved")
 	c.run("kubectl uncordon node1")
-	text, err = c.dupip("node2", "explain "+ip.String())
+	text, err := c.dupip("node2", "explain "+ip.String())
 	c.Do(err)
 	if commands := printed(text); len(commands) > 0 {
 		c.Error(fmt.Errorf("it is over, and there are commands: %q", commands))
 	}
-	c.unharmed(before)
+	c.Do(c.harmed(before))
 }
 
 // signalKubelet sends a signal, such as STOP, to the kubelet of a machine.
@@ -173,25 +202,38 @@ func (c *testCluster) signalKubelet(machine, name string) error {
 	return err
 }
 
-// clone: a machine that was cloned with the range of another one's pods.
+// clone: a machine that was cloned with the range of another one's pods. It is drained, as is said, and the successors of its pods do not
+// collide. To delete the pods one by one gave each the next address that was taken.
 func (c *testCluster) clone() {
 	c.Add("node4", c.Machines["node3"].PodCIDR)
 	c.Ready("node4")
 	c.importImage()
 	c.members()
-	for n := range 2 {
-		theirs, ours := fmt.Sprint("theirs-", n), fmt.Sprint("ours-", n)
-		// After the first command the kubelet gives the pod a new sandbox, with the next address of the range. So the addresses
-		// of the two rounds are far apart.
-		octets := c.Machines["node3"].PodCIDR.Addr().As4()
-		octets[3] = byte(100 * (1 + n))
-		ip := netip.AddrFrom4(octets)
-		c.place(theirs, "node3", ip)
-		c.place(ours, "node4", ip)
-		c.known = append(c.known, ip)
-		c.end([]string{"node4", "node3"}[n], ip, n, theirs, ours)
-	}
-	c.run("kubectl -n shop delete pod ours-1")
+	octets := c.Machines["node3"].PodCIDR.Addr().As4()
+	octets[3] = 100 // far from those that others have
+	ip := netip.AddrFrom4(octets)
+	c.place("theirs", "node3", ip)
+	c.next("node4", ip)
+	c.run("kubectl cordon node1 node2 node3")
+	c.Apply(`apiVersion: apps/v1
+kind: Deployment
+metadata: {name: ours, namespace: shop}
+spec:
+  selector: {matchLabels: {app: ours}}
+  template:
+    metadata: {labels: {app: ours}}
+    spec:
+` + podSpec("", "      "))
+	c.known = append(c.known, ip)
+	c.inState("node2", ip, "confirmed")
+	c.run("kubectl uncordon node1 node2 node3")
+	drain := "If node4 is the one with a wrong range"
+	judged := c.Judged(c.cli("node2"), ip, func(j *lab.Judgement) bool {
+		return slices.ContainsFunc(j.Steps, func(s lab.Step) bool { return s.If == drain })
+	})
+	ours := strings.TrimSpace(c.run("kubectl -n shop get pods -l app=ours -o name"))
+	c.end(ip, judged.Judgement.Steps, func(s lab.Step, _ []lab.Ran) bool { return s.If == drain }, strings.TrimPrefix(ours, "pod/"))
+	c.run("kubectl -n shop rollout status deployment/ours --timeout=$PATIENCE; kubectl -n shop delete deployment ours")
 	c.Remove("node4")
 	c.run("kubectl -n dupip delete pods --field-selector spec.nodeName=node4 --force")
 }
@@ -206,8 +248,8 @@ func (c *testCluster) withoutAPIServer() {
 	c.StartAPIServer()
 	c.Ready("node1", "node2", "node3")
 	c.same("node1", before)
-	c.unharmed(pods)
-	c.end("node1", ip, 0, "first-away", "second-away")
+	c.Do(c.harmed(pods))
+	c.end(ip, c.Ordered(c.cli("node2"), ip).Judgement.Steps, lab.Failed, "first-away")
 }
 
 // nodeDies: a machine dies, returns, dies again, and another one with its name takes its place.
@@ -246,38 +288,37 @@ spec:
 	}
 }
 
-// follow runs a printed command: kubectl anywhere, others on the machine.
-func (c *testCluster) follow(machine, command string) {
-	c.Helper()
-	if strings.HasPrefix(command, "kubectl ") {
-		c.run(command)
-		return
+// carryOut runs the command of a step, kubectl anywhere and others on its machine.
+func (c *testCluster) carryOut(s lab.Step) (out string, err error) {
+	m := c.Machines[s.Node]
+	switch {
+	case s.Node == "":
+		return c.Shell(s.Command)
+	case m == nil:
+		return "", fmt.Errorf("there is no machine %q", s.Node)
 	}
-	repeated := false
-	c.eventually(command, func() error {
-		out, err := c.Machines[machine].Run(c.Context(), "sh", "-c", command)
-		switch {
-		case err == nil, repeated && strings.Contains(err.Error(), "not found"): // the kubelet was faster
-			c.Logf("%s# %s\n%s", machine, command, out)
-			return nil
+	args := lab.ShellArgs(s.Command)
+	err = lab.Poll(c.Context(), patience, func() error {
+		out, err = m.Run(c.Context(), args[0], args[1:]...)
 		// Then people repeat it, too: the pod is just being started, or the kubelet removes its network at the same time.
-		case strings.Contains(err.Error(), "is in starting state"), strings.Contains(err.Error(), `failed to delete "eth0": no such device`):
-			repeated = true
-			return err
+		if err != nil && !strings.Contains(err.Error(), "is in starting state") && !strings.Contains(err.Error(), `failed to delete "eth0": no such device`) {
+			err = lab.Final(err)
 		}
-		return lab.Final(err)
+		return err
 	})
+	return out, err
 }
 
-// unharmed fails if a pod that was there before is another one now.
-func (c *testCluster) unharmed(before map[string]string) {
-	c.Helper()
+// harmed returns an error if a pod that was there before is another one now.
+func (c *testCluster) harmed(before map[string]string) error {
 	after := c.bystanders()
+	var errs []error
 	for name, was := range before {
 		if after[name] != was {
-			c.Error(fmt.Errorf("%s was %s and is %s", name, was, after[name]))
+			errs = append(errs, fmt.Errorf("%s was %s and is %s", name, was, after[name]))
 		}
 	}
+	return errors.Join(errs...)
 }
 
 // quiet fails if there is or was a conflict of another address than these.

@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -205,4 +206,31 @@ func (r *Runtime) close() error {
 		_ = r.conn.Close()
 	}
 	return nil
+}
+
+// Forget makes the runtime lose all that it knows, as on a node whose /var/lib/containerd was replaced. The sandboxes of these pods
+// lose their processes, too; each keeps its netns, with interfaces and addresses.
+func (r *Runtime) Forget(ctx context.Context, pods ...*Pod) error {
+	for _, p := range pods {
+		if err := r.KillPod(ctx, p); err != nil {
+			return err
+		}
+	}
+	if err := r.Stop(); err != nil {
+		return err
+	}
+	for _, p := range pods {
+		shims, err := processes(func(arg string) bool { return arg == p.ID })
+		for _, pid := range shims {
+			err = errors.Join(err, unix.Kill(pid, unix.SIGKILL))
+		}
+		if err != nil {
+			return p.failed("end the shim", err)
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(r.dir, "root")); err != nil {
+		return err
+	}
+	r.imported = false
+	return r.Start(ctx)
 }

@@ -52,7 +52,13 @@ func (d *departure) agent(target string, spans ...span) {
 
 // conflict adds a conflict, as the agent of a target exports it.
 func (d *departure) conflict(target, ip, state string, spans ...span) {
-	d.during("dupip_conflict_info", fmt.Sprintf(`%s,id="%s-1",network="default",ip="%s",state="%s",first_node="a",second_node="b"`, target, ip, ip, state), "1", spans...)
+	d.occurrence(target, ip+"-1", "", state, spans...)
+}
+
+// occurrence adds a conflict by its id; names are more labels.
+func (d *departure) occurrence(target, id, names, state string, spans ...span) {
+	ip, _, _ := strings.Cut(id, "-")
+	d.during("dupip_conflict_info", fmt.Sprintf(`%s,id="%s",network="default",ip="%s",state="%s",first_node="a",second_node="b"%s`, target, id, ip, state, names), "1", spans...)
 }
 
 // many adds more conflicts than have an alert each.
@@ -62,20 +68,21 @@ func (d *departure) many(target, state string, spans ...span) {
 	}
 }
 
-// always expects that an alert fires at each evaluation of a time, but for the interval of a scrape at its end.
+// always expects that one alert fires at each evaluation of a time, but for the interval of a scrape at its end.
 func (d *departure) always(alert string, s span) {
 	from, to := minutes(s.from)+d.late(), minutes(s.to)-d.every
-	d.expect(alert, from, to, map[string]any{"labels": "{}", "value": int((to - from) / evaluation)})
+	d.expect("sum", alert, from, to, map[string]any{"labels": "{}", "value": int((to - from) / evaluation)})
+	d.expect("count", alert, from, to, map[string]any{"labels": "{}", "value": 1})
 }
 
 // never expects that an alert fires at no evaluation of a time.
 func (d *departure) never(alert string, s span) {
-	d.expect(alert, minutes(s.from)+d.late(), minutes(s.to))
+	d.expect("sum", alert, minutes(s.from)+d.late(), minutes(s.to))
 }
 
-func (d *departure) expect(alert string, from, to time.Duration, want ...map[string]any) {
+func (d *departure) expect(of, alert string, from, to time.Duration, want ...map[string]any) {
 	d.expected = append(d.expected, expectation{
-		expr: fmt.Sprintf(`sum(count_over_time(ALERTS{alertstate="firing",cluster=%q,%s}[%v]))`, d.cluster, alert, to-from-time.Second),
+		expr: fmt.Sprintf(`%s(count_over_time(ALERTS{alertstate="firing",cluster=%q,%s}[%v]))`, of, d.cluster, alert, to-from-time.Second),
 		at:   to, want: want,
 	})
 }
@@ -210,6 +217,12 @@ var departures = map[string]func(d *departure){
 // Only what was there at the last scrape of an agent counts, however often and whenever Prometheus scrapes.
 func TestAlertsOfAgentsThatAreGone(t *testing.T) {
 	t.Parallel()
+	playDepartures(t, departures)
+}
+
+// playDepartures plays each in a cluster of its own, all at the same time.
+func playDepartures(t *testing.T, all map[string]func(d *departure)) {
+	t.Helper()
 	for _, scraped := range []struct{ every, offset time.Duration }{
 		{5 * time.Second, 0},
 		{15 * time.Second, 0},
@@ -221,13 +234,13 @@ func TestAlertsOfAgentsThatAreGone(t *testing.T) {
 		t.Run(fmt.Sprintf("every %v from %v on", scraped.every, scraped.offset), func(t *testing.T) {
 			t.Parallel()
 			p := &play{every: grid, scrapes: int(minutes(21) / grid)}
-			var all []expectation
-			for cluster, set := range departures {
+			var expected []expectation
+			for cluster, set := range all {
 				d := &departure{play: p, cluster: cluster, every: scraped.every, offset: scraped.offset}
 				set(d)
-				all = append(all, d.expected...)
+				expected = append(expected, d.expected...)
 			}
-			p.check(t, "departures", all...)
+			p.check(t, "departures", expected...)
 		})
 	}
 }

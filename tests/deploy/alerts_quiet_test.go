@@ -27,6 +27,7 @@ const (
 // play is a cluster over time, as Prometheus sees it.
 type play struct {
 	rules   string        // a file; empty for those that are deployed
+	also    []string      // more files
 	every   time.Duration // is scraped; zero for [scrape]
 	scrapes int
 	series  []map[string]string
@@ -69,7 +70,7 @@ func (p *play) check(t *testing.T, name string, all ...expectation) {
 		expected = append(expected, map[string]any{"expr": e.expr, "eval_time": cmp.Or(e.at, p.length(e.after)).String(), "exp_samples": e.want})
 	}
 	data, err := yaml.Marshal(map[string]any{
-		"rule_files": []string{rules}, "evaluation_interval": evaluation.String(),
+		"rule_files": append([]string{rules}, p.also...), "evaluation_interval": evaluation.String(),
 		"tests": []any{map[string]any{
 			"name": name, "interval": p.length(1).String(), "input_series": p.series, "promql_expr_test": expected,
 		}},

@@ -184,7 +184,7 @@ func TestAlertsNameMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := append(metricNames(t), regexp.MustCompile(`\bdupip_reporter_[a-z_]+`).FindAllString(string(reporter), -1)...)
+	known := append(metricNames(t), regexp.MustCompile(`\bdupip_[a-z_]+`).FindAllString(string(reporter), -1)...)
 	for _, path := range append(casePaths(t), alertsPath, runbookPath) {
 		data, err := os.ReadFile(path)
 		if err != nil {

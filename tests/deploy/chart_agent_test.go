@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dupip/dupip/agent"
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/gossip/members"
 	"github.com/dupip/dupip/internal/testneeds"
@@ -34,7 +35,7 @@ func testVariables(t *testing.T, program string) {
 	for _, flag := range flagsIn(string(help)) {
 		flags[variable(flag)] = true
 	}
-	for _, values := range []string{`{cluster: prod, config: {shared: [10.0.0.53]}}`, `{metrics: {address: hostIP}}`} {
+	for _, values := range []string{`{cluster: prod, config: {shared: [10.0.0.53]}}`, `{metrics: {address: hostIP, holders: true}}`} {
 		o, err := renderChart(t, "dupip", "dupip", values)
 		if err != nil {
 			t.Fatal(err)
@@ -96,4 +97,11 @@ func TestChartHasAgentsDefaults(t *testing.T) {
 	if socket, given := o.setting("--cri-socket"); given {
 		t.Errorf("the socket is %s", socket)
 	}
+	if value, given := o.setting("--metrics-holders"); given {
+		t.Errorf("--metrics-holders is %s", value)
+	}
+	if o, err = renderChart(t, "dupip", "dupip", "{metrics: {holders: true}}"); err != nil {
+		t.Fatal(err)
+	}
+	wantSetting(t, o, "--metrics-holders", agent.On)
 }

@@ -53,6 +53,7 @@ var notShown = map[string]string{
 	"dupip_config_last_reload_timestamp_seconds": "dupip status shows it",
 	"dupip_gossip_reporters":                     "most clusters have none",
 	"dupip_host_addresses_omitted":               "hardly a node has so many addresses; dupip status and dupip doctor say it",
+	"dupip_conflict_holder_info":                 "off by default, and for rules; the table of conflicts has the pods",
 	"dupip_drills":                               "a drill shows itself what it does",
 }
 

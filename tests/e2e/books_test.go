@@ -43,7 +43,7 @@ func (b *booked) run(name string) *cri.Pod {
 
 func (b *booked) runIn(namespace, name string) *cri.Pod {
 	b.Helper()
-	p, err := b.RunPod(b.Context(), cri.PodOptions{Namespace: namespace, Name: name, UID: "uid-" + name})
+	p, err := b.RunPod(b.Context(), cri.PodOptions{Namespace: namespace, Name: name, UID: lab.UUIDOf(name)})
 	b.Do(err)
 	_, err = b.agent.Client.WaitBinding(within(b.T, patience), p.IPs[0], func(h lab.Binding) bool { return h.Pod != nil && h.Pod.Name == name })
 	b.Do(err)
@@ -76,9 +76,13 @@ func TestTakenByHand(t *testing.T) {
 		t.Fatalf("IPAM gave out %v instead of %v", newcomer.IPs[0], next)
 	}
 	b.says("conflicts",
-		"shop/thief was not given the address by any network plugin, and shop/newcomer was: it was probably taken by hand.",
-		"Remove the one that was not given it, on node "+b.Runtime.Node.ShortName()+": crictl rmp -f "+thief.ID[:13])
-	b.says("explain "+next.String(), "reserved for shop/newcomer since", "Because: shop/thief probably took the address by hand")
+		"No network plugin gave shop/thief the address (CNI's result has "+thief.IPs[0].String()+"), but one gave it to shop/newcomer. shop/newcomer stays: it has the reservation.",
+		"Remove shop/thief, which no network plugin gave the address (this cuts the pod shop/thief: ", `{"uid":"`+thief.UID+`"}`, "/api/v1/namespaces/shop/pods/thief ")
+	c := judgedOn(b.T, b.agent, next)
+	if v, j := c.verdicts(), c.Judgement; v != "thief remove not-given, newcomer keep reserved" || j.Cause != "by-hand" || j.Confidence != "certain" || !j.Orders() {
+		t.Errorf("%s: %+v", v, j)
+	}
+	b.says("explain "+next.String(), "reserved for shop/newcomer since", "Why: No network plugin gave shop/thief the address", "It was probably set by hand in shop/thief, or by a program there")
 	b.says("status", "Books host-local, network", "2 addresses reserved of 10.98.0.1-10.98.0.254")
 	b.Do(b.StopPod(t.Context(), thief))
 	b.says("conflicts", "No conflict")
@@ -97,7 +101,8 @@ func TestWipedStore(t *testing.T) {
 	if newcomer.IPs[0] != older.IPs[0] {
 		t.Fatalf("IPAM gave out %v instead of %v", newcomer.IPs[0], older.IPs[0])
 	}
-	b.says(explain, "reserved for shop/newcomer since", "Because: shop/older lost its reservation:", "has reserved the address for shop/newcomer.")
+	b.says(explain, "reserved for shop/newcomer since", "Why: shop/older was given the address, but host-local (network ", "has reserved it for shop/newcomer.",
+		"shop/newcomer stays: it has the reservation.", "Remove shop/older, which has lost its reservation", `{"uid":"`+older.UID+`"}`)
 	saved := func(what, text string) {
 		b.Eventually(what+" is saved", func() error {
 			data, err := os.ReadFile(filepath.Join(b.agent.StateDir(), "state.json"))
@@ -113,7 +118,7 @@ func TestWipedStore(t *testing.T) {
 	b.agent = b.Successor(b.agent)
 	b.says(explain, "same-node: confirmed") // again: until then its end would be awaited for longer
 	b.Do(b.StopPod(t.Context(), older))
-	past := []string{"resolved", "was open for", "Who had it before", "shop/older, interface veth", "Because: shop/older lost its reservation:", "has reserved the address for shop/newcomer."}
+	past := []string{"resolved", "was open for", "Who had it before", "shop/older, interface veth", "Why: shop/older had been given the address, but host-local (network ", "had reserved it for shop/newcomer.", "shop/newcomer was right: it had the reservation."}
 	b.says(explain, past...)
 	saved("the end", `"history":[{`)
 	b.Do(b.agent.Kill())

@@ -35,6 +35,7 @@ func TestCommandLine(t *testing.T) {
 		{"colour", testColour},
 		{"piped", testPiped},
 		{"lists", testLists},
+		{"last night", testLastNight},
 		{"names", testNames},
 		{"completion", testCompletion},
 		{"offers", testOffers},

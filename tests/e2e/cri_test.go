@@ -40,7 +40,7 @@ func (k *kube) run(prefix string, count int) []*cri.Pod {
 	for i := range count {
 		name := fmt.Sprintf("%s-%d", prefix, i)
 		wg.Go(func() {
-			all[i], errs[i] = k.RunPod(k.t.Context(), cri.PodOptions{Namespace: "shop", Name: name, UID: "uid-of-" + name})
+			all[i], errs[i] = k.RunPod(k.t.Context(), cri.PodOptions{Namespace: "shop", Name: name, UID: lab.UUIDOf(name)})
 		})
 	}
 	wg.Wait()

@@ -173,10 +173,10 @@ func duringDrill(l *lab.T, a *lab.Agent, before map[string]float64) {
 	}
 	for command, want := range map[string]string{
 		"conflicts":             drilled.String() + " (drill)",
-		"conflicts --cluster":   drilled.String() + ": nothing. It is a drill, which ends by itself.",
+		"conflicts --cluster":   drilled.String() + ": Nothing: it is a drill, which ends by itself.",
 		"conflicts -o json":     `"drill": true`,
 		"conflicts --exit-code": "What to do:",
-		"explain 192.0.2.7":     "What to do: nothing. It is a drill",
+		"explain 192.0.2.7":     "What to do:\n  - Nothing: it is a drill, which ends by itself.",
 		"status":                "Conflicts   none;",
 		"status -o wide":        "Drills      1 confirmed",
 		"status -o json":        `"openConflictsByState": {},`,

@@ -37,6 +37,9 @@ func testLists(t *testing.T, s *shown) {
 		{"conflicts --cluster --state suspected", nil},
 		{"conflicts --cluster --state resolved", []string{past}},
 		{"conflicts --cluster --all", []string{across, local, past}},
+		{"conflicts --cluster --since 12h", []string{across, local, past}},
+		{"conflicts --since 12h --state resolved", []string{past}},
+		{"conflicts --cluster --since 1ms", []string{across, local}},
 		{"bindings -n shop", []string{across}},
 		{"bindings --pod bank/db", []string{db}},
 		{"bindings --ip 10.94.0.0/24", []string{gateway, across, db}},
@@ -55,13 +58,30 @@ func testLists(t *testing.T, s *shown) {
 		{"conflicts --node nowhere", "nowhere"},
 		{"conflicts --ip 10.0.0.0/99", "prefix"},
 		{"conflicts --state open", "confirmed, suspected"},
-		{"conflicts --sort-by size", "ip, network, node, pod, since or state"},
+		{"conflicts --sort-by size", "began, ip, network, node, pod, since or state"},
 		{"conflicts --watch --sort-by ip", "exclude each other"},
+		{"conflicts --watch --since 12h", "exclude each other"},
+		{"conflicts --since yesterday", "must be a duration such as 30m or 12h"},
+		{"conflicts --since -12h", "must be a duration"},
 		{"bindings --watch --cluster", "exclude each other"},
 		{"conflicts --cluster --node x", "exclude each other"},
 		{"status -o name", "lists"},
 	} {
 		wantOneLine(t, s.ask(strings.Fields(tt.args)...), tt.words)
+	}
+}
+
+// testLastNight: a node that had no part in it says what was open lately, when it began and how long it lasted.
+func testLastNight(t *testing.T, s *shown) {
+	line := regexp.MustCompile(`(?m)^.*` + regexp.QuoteMeta(s.past.String()) + ` .*resolved .* \d\d:\d\d:\d\d  +[\d.]+m?s .*$`)
+	for _, args := range []string{"", " -o wide"} {
+		got := dupip(t, nil, append(strings.Fields("conflicts --cluster --since 12h"+args), "--api-socket", s.third.Socket)...)
+		if !line.MatchString(got.stdout) || !strings.Contains(got.stdout, "BEGAN     LASTED  ") {
+			t.Errorf("dupip conflicts --since 12h%s: %+v", args, got)
+		}
+		if got := s.ask(strings.Fields("conflicts --cluster" + args)...); strings.Contains(got.stdout, "BEGAN") {
+			t.Errorf("dupip conflicts%s: nothing is over: %+v", args, got)
+		}
 	}
 }
 
@@ -83,6 +103,7 @@ func testNames(t *testing.T, s *shown) {
 	for _, tt := range []struct{ args, want string }{
 		{"conflicts --cluster -o name --sort-by ip", across + local},
 		{"conflicts --cluster -o name --all --sort-by ip", across + local + past},
+		{"conflicts --cluster -o name --since 1h --sort-by ip", across + local + past},
 		{"conflicts --cluster -o name --all -n shop --sort-by state", across},
 		{"conflicts --ip 10.244.0.0/16 -o name --all --sort-by state", local + past}, // confirmed, resolved
 		{"bindings --cluster -o name --ip 10.94.0.2/31 --sort-by pod", s.first.reserved("bank/db") + "\n" + across},
@@ -120,8 +141,10 @@ func testParameters(t *testing.T, s *shown) {
 		{"/v1/conflicts?pods=web", `\"pods\": no such parameter`, 400},
 		{"/v1/conflicts?all=yes", "all=yes", 400},
 		{"/v1/conflicts?state=open", "state=open", 400},
+		{"/v1/conflicts?since=12h&cluster=1", `"state":"resolved"`, 200},
+		{"/v1/conflicts?since=-12h", "since=-12h: must be a duration", 400},
 		{"/v1/conflicts?node=a&node=b", "2 times", 400},
-		{"/v1/conflicts?watch=1&all=1", "omit state and all", 400},
+		{"/v1/conflicts?watch=1&all=1", "omit state, all and since", 400},
 		{"/v1/bindings?state=confirmed", "no such parameter", 400},
 		{"/v1/bindings?ip=10.0.0", "10.0.0", 400},
 		{"/v1/bindings?watch=1&cluster=1", "this agent only", 400},

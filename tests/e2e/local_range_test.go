@@ -26,7 +26,7 @@ func TestLocalRange(t *testing.T) {
 	}
 	l.WaitCluster(agents...)
 	for _, a := range agents {
-		c := adviceOn(l, a, ip, "--cluster")
+		c := judgedOn(l, a, ip, "--cluster")
 		checkOutput(l, a, []string{"explain", ip.String()}, "If the range of bridge shop is meant to be local to each node")
 		for _, holder := range c.Holders {
 			if holder.Bridge != "shop" {

@@ -15,9 +15,7 @@ import (
 type merged struct {
 	ID, State string
 	Holders   []struct{ Node, Netns, Interface string }
-	Advice    *struct {
-		Remove []struct{ Command, On string }
-	}
+	Judgement *lab.Judgement
 }
 
 // open returns the names of the namespaces that are holders of the open conflicts, each conflict's joined.
@@ -34,12 +32,14 @@ func open(conflicts []merged) (list []string) {
 	return list
 }
 
-// commands are those against the holders of a conflict.
+// commands are those against the holders of conflicts, whatever their condition.
 func commands(conflicts []merged) (list []string) {
 	for _, c := range conflicts {
-		if c.Advice != nil {
-			for _, r := range c.Advice.Remove {
-				list = append(list, r.Command+" on "+r.On)
+		if c.Judgement != nil {
+			for _, s := range c.Judgement.Steps {
+				if s.Cuts != "" {
+					list = append(list, s.Command+" on "+s.Node)
+				}
 			}
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 	"golang.org/x/sys/unix"
@@ -200,10 +199,8 @@ func TestDocumentsAndTables(t *testing.T) {
 					t.Errorf("%s: %v\n%s", name, err, got.stdout)
 				}
 			case "table":
-				for line := range strings.Lines(got.stdout) {
-					if width := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); width > 80 {
-						t.Errorf("%s: a line of %d columns: %s", name, width, line)
-					}
+				if line, width := longest(got.stdout); width > 80 {
+					t.Errorf("%s: a line of %d columns: %s", name, width, line)
 				}
 			}
 		}

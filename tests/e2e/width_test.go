@@ -57,7 +57,7 @@ func (s *shown) forPeople() (all [][]string) {
 	for _, args := range [][]string{
 		{"conflicts"},
 		{"conflicts", "--cluster"},
-		{"conflicts", "--cluster", "--all"},
+		{"conflicts", "--cluster", "--since", "12h"},
 		{"bindings"},
 		{"bindings", "--cluster"},
 		{"explain", s.across.String()},
@@ -171,8 +171,8 @@ func testColour(t *testing.T, s *shown) {
 	}
 }
 
-// command is a line of a command to paste, such as one with the names of a pod and its node.
-var command = regexp.MustCompile(`(?m)^ +(kubectl|crictl|ip) .*$`)
+// command is a line of a command to paste, such as one with the names of a pod and its node, or one that begins with a check.
+var command = regexp.MustCompile(`(?m)^ +(kubectl|crictl|calicoctl|ip|grep|echo '|\[ ").*$`)
 
 // In a pipe tables and commands are whole, and sentences have 80 columns, unless COLUMNS has a width, as watch(1) sets it.
 func testPiped(t *testing.T, s *shown) {

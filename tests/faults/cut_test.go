@@ -1,9 +1,9 @@
 package faults
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,24 +55,19 @@ func (s *testCluster) waitDead(at, dead *node) {
 func (s *testCluster) waitAway(d *duplicate) {
 	s.Helper()
 	for _, n := range d.nodes() {
-		s.Eventually("advice on "+n.ShortName(), func() error {
+		s.Eventually("the judgement on "+n.ShortName(), func() error {
 			out, err := n.agent.CLI(s.Context(), "conflicts", "--ip", d.ips[0].String(), "-o", "json")
 			if err != nil {
 				return err
 			}
-			var doc struct {
-				Conflicts []struct {
-					Advice struct {
-						Unknown string
-						Remove  []struct{ Because string }
-					}
-				}
-			}
-			if err := json.Unmarshal([]byte(out), &doc); err != nil {
+			c, err := lab.ReadJudged([]byte(out), d.ips[0])
+			if err != nil {
 				return err
 			}
-			if len(doc.Conflicts) != 1 || doc.Conflicts[0].Advice.Unknown != "away" || len(doc.Conflicts[0].Advice.Remove) != 2 || doc.Conflicts[0].Advice.Remove[0].Because != "" {
-				return fmt.Errorf("there is %s", out)
+			newer := d.holders[1].pod.Name
+			if j := c.Judgement; j.Cause != "away" || j.Confidence != "open" || j.Orders() || !strings.Contains(j.Short, "could not reach each other when netns "+newer) ||
+				!slices.ContainsFunc(j.Steps, func(s lab.Step) bool { return strings.HasPrefix(s.Command, "kubectl get pods ") && s.If == "" }) {
+				return fmt.Errorf("there is %+v", *j)
 			}
 			return nil
 		})

@@ -247,7 +247,7 @@ func (s *testCluster) runEach(prefix string, count int, machines ...*machine) []
 
 // named are the names of a pod in the namespace of these plays.
 func named(name string) cri.PodOptions {
-	return cri.PodOptions{Namespace: "shop", Name: name, UID: "uid-of-" + name}
+	return cri.PodOptions{Namespace: "shop", Name: name, UID: lab.UUIDOf(name)}
 }
 
 // remove ends pods as a kubelet does.

@@ -87,8 +87,8 @@ func TestI4RecreatedSandbox(t *testing.T) {
 	sinceRun, sinceSeen := s.waitFound(twice...)
 	t.Logf("%.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", sinceRun.Seconds(), sinceSeen.Seconds())
 	t.Logf("$ dupip conflicts\n%s", m.dupip("conflicts"))
-	m.explains(twice[0].ip, "has reserved the address for shop/newcomer.")
-	s.followAdvice(m, twice...)
+	m.explains(twice[0].ip, "has reserved it for shop/newcomer.")
+	s.follow(m, lab.Follower{}, twice, newcomer)
 	s.resolved()
 	s.assertFindings()
 }

@@ -57,9 +57,9 @@ func TestI5ReplacedNodeDead(t *testing.T) {
 	sinceRun, sinceSeen := s.waitFound(s.duplicates(nextPods, []*pod{newcomer})...)
 	t.Logf("%.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", sinceRun.Seconds(), sinceSeen.Seconds())
 	t.Logf("$ dupip conflicts --cluster\n%s", third.dupip("conflicts", "--cluster"))
-	third.explains(newcomer.IPs[0], "two nodes give out addresses of one range: ")
+	third.explains(newcomer.IPs[0], "give out addresses of one range: ")
 	t.Logf("$ dupip explain %v\n%s", newcomer.IPs[0], third.dupip("explain", newcomer.IPs[0].String()))
-	s.remove(newcomer)
+	s.follow(third, lab.Follower{Answer: drains(third)}, s.duplicates(nextPods, []*pod{newcomer}), nextPods...)
 	s.resolved()
 	s.assertFindings()
 }
@@ -104,14 +104,20 @@ func TestI5ReplacedNodeAlive(t *testing.T) {
 	t.Logf("$ dupip nodes\n%s", third.dupip("nodes"))
 	t.Logf("$ dupip conflicts --cluster\n%s", third.dupip("conflicts", "--cluster"))
 	for _, m := range s.machines[:2] {
-		m.explains(nextPods[0].IPs[0], "two machines are called n1: ", "two nodes give out addresses of one range: n1 (boot ")
+		m.explains(nextPods[0].IPs[0], "are machines with one node name: ")
 		// Each of the two pods has its reservation, on its own machine.
-		if text := m.dupip("explain", nextPods[0].IPs[0].String()); strings.Contains(text, "lost its reservation") {
+		if text := m.dupip("explain", nextPods[0].IPs[0].String()); strings.Contains(text, "lost a reservation") {
 			t.Errorf("dupip explain on %s:\n%s", m.Node.ShortName(), text)
 		}
 	}
 	t.Logf("$ dupip explain %v\n%s", nextPods[0].IPs[0], next.dupip("explain", nextPods[0].IPs[0].String()))
-	s.remove(nextPods...)
+	// The old machine is not the one that the API server knows.
+	f, off := s.shutsDown()
+	s.follow(third, f, s.duplicates(olderPods, nextPods), nextPods...)
+	if off() != old {
+		t.Fatalf("the machine that was shut down is not the old one: %+v", off())
+	}
+	s.machines = []*machine{next, third}
 	s.resolved()
 	s.assertFindings()
 }

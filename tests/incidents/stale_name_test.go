@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"testing"
+
+	"github.com/dupip/dupip/tests/lab"
 )
 
 // Calico #12257: some 30 nodes from one template of a virtual machine joined at once, with
@@ -62,21 +63,24 @@ func TestI1StaleNodeName(t *testing.T) {
 	s.freeAddrs(olderPods[0])
 	t.Logf("foreseen %.2f s after the address was freed", s.waitForeseen(olderPods[0]).Seconds())
 	t.Logf("$ dupip audit\n%s", template.dupip("audit"))
-	twice := s.duplicates(olderPods, []*pod{all[1].run(named("newcomer"))})
+	newcomer := all[1].run(named("newcomer"))
+	twice := s.duplicates(olderPods, []*pod{newcomer})
 	sinceRun, sinceSeen := s.waitFound(twice...)
 	t.Logf("one: %.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", sinceRun.Seconds(), sinceSeen.Seconds())
 	t.Logf("$ dupip conflicts\n%s", template.dupip("conflicts"))
 	t.Logf("$ dupip explain %v\n%s", twice[0].ip, template.dupip("explain", twice[0].ip.String()))
 	t.Logf("$ dupip nodes -o wide\n%s", template.dupip("nodes", "-o", "wide"))
 
-	s.followAdvice(template, twice...)
+	// Two machines give out the addresses of one book, which has this one for the newcomer.
+	s.follow(template, lab.Follower{Answer: drains(template)}, twice, newcomer)
 	s.resolved()
 
-	others := slices.DeleteFunc(slices.Clone(olderPods), func(p *pod) bool { return p.m == template })
+	others := s.runEach("other", 4, all[1:]...)
+	s.waitBindings(others...)
 	s.freeAddrs(others...)
 	t.Logf("%d foreseen, the last of them %.2f s after the first was freed", len(others), s.waitForeseen(others...).Seconds())
 	more := s.runEach("more", clones, all...)
-	sinceRun, sinceSeen = s.waitFound(s.duplicates(olderPods, more)...)
+	sinceRun, sinceSeen = s.waitFound(s.duplicates(others, more)...)
 	t.Logf("%d at once: %.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", len(more), sinceRun.Seconds(), sinceSeen.Seconds())
 	t.Logf("$ dupip conflicts --cluster\n%s", template.dupip("conflicts", "--cluster"))
 	s.remove(more...)

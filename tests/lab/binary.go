@@ -117,6 +117,9 @@ var TempDir = sync.OnceValues(func() (string, error) {
 // Main runs the tests of a package that uses the lab, from TestMain, and returns the exit code. It
 // closes open labs when the process is interrupted and removes the temporary folder.
 func Main(m interface{ Run() int }) int {
+	if socket := os.Getenv(programVariable); socket != "" {
+		return callProgram(socket, os.Args[1:])
+	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
 	go func() {

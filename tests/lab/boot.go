@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,6 +18,12 @@ func NewUUID() string {
 		panic(err)
 	}
 	return strings.TrimSpace(string(id))
+}
+
+// UUIDOf is the same UUID for a name each time. As those of the API server, commands may have it.
+func UUIDOf(name string) string {
+	h := sha256.Sum256([]byte(name))
+	return fmt.Sprintf("%x-%x-%x-%x-%x", h[:4], h[4:6], h[6:8], h[8:10], h[10:16])
 }
 
 // BootIDFile is the file with the node's boot id. Agents that start now have it in place of the kernel's,

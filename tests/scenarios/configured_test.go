@@ -67,7 +67,7 @@ func TestConfiguredOnly(t *testing.T) {
 		}
 		for _, want := range []string{
 			"evidence configured: its kernel has the address; it was not seen using it lately", "its kernel has the address configured in round 1",
-			left.Name + " was not seen using the address", "Look into it before you delete it",
+			left.Name + " was not seen using the address lately",
 		} {
 			if !strings.Contains(explained, want) {
 				l.Errorf("the explanation has no %q:\n%s", want, explained)

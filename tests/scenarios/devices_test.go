@@ -13,7 +13,7 @@ var foundWithDevices = slices.Concat(
 	[]Scenario{
 		uplinkOf(lab.VLAN, Scenario{ID: "D9", Want: Found, Nodes: 3, Text: "a pod has an address of another node, or of its tunnel", Play: addressOfOtherNode}),
 		uplinkOf(lab.Bond, Scenario{ID: "D9", Want: Found, Nodes: 3, Text: "a pod has an address of another node, or of its tunnel", Play: addressOfOtherNode}),
-		with(lab.Dummy, Scenario{ID: "D22", Want: Found, Nodes: 2, Text: "undeclared anycast, with advice", Play: func(s *Stage) { s.anycast("anycast0") }}),
+		with(lab.Dummy, Scenario{ID: "D22", Want: Found, Nodes: 2, Text: "undeclared anycast, with a hint", Play: func(s *Stage) { s.anycast("anycast0") }}),
 	},
 	onOneAndMore(2, with(lab.VLAN, Scenario{ID: "D14", Want: Found, Text: "inside one VLAN, by devices of the pods", Play: func(s *Stage) {
 		own := byte(40)

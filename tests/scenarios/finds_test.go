@@ -181,14 +181,14 @@ func (s *Stage) exported(a *Actor, found []lab.Event, scope string) {
 
 // hasSeries returns whether a confirmed conflict has one series that names two of its holders.
 func hasSeries(m lab.Metrics, c lab.Conflict) bool {
-	label := fmt.Sprintf("id=%q", c.ID)
-	if len(m.Find("dupip_conflict_info", label)) != 1 {
+	ip, network := fmt.Sprintf("ip=%q", c.IP), fmt.Sprintf("network=%q", c.Network)
+	if len(m.Find("dupip_conflict_info", ip, network)) != 1 {
 		return false
 	}
 	for _, first := range c.Holders {
 		for _, second := range c.Holders {
 			if nameOf(first.Node, first.Netns) != nameOf(second.Node, second.Netns) &&
-				len(m.Find("dupip_conflict_info", label, `state="confirmed"`,
+				len(m.Find("dupip_conflict_info", ip, network, `state="confirmed"`,
 					fmt.Sprintf("first_node=%q", first.Node), fmt.Sprintf("first_netns=%q", first.Netns),
 					fmt.Sprintf("second_node=%q", second.Node), fmt.Sprintf("second_netns=%q", second.Netns))) == 1 {
 				return true

@@ -131,7 +131,7 @@ var foundWorld = []Scenario{
 		s.Do(newcomer.AddAddrOn("eth0", netip.PrefixFrom(ips[0], 32)), newcomer.DelAddr(ips[0]))
 		s.StaysOpen(found[0].Conflict.ID, []*lab.Pod{older, newcomer})
 	}},
-	{ID: "D22", Want: Found, Nodes: 2, Text: "undeclared anycast on lo, with advice", Play: func(s *Stage) { s.anycast("lo") }},
+	{ID: "D22", Want: Found, Nodes: 2, Text: "undeclared anycast on lo, with a hint", Play: func(s *Stage) { s.anycast("lo") }},
 }
 
 // anycast gives a pod of each node the same address, on a device of the pod.

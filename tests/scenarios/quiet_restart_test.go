@@ -94,7 +94,7 @@ func (s *Stage) staysExported(a *Actor, conflicts []lab.Conflict) (stop func()) 
 			}
 			scrapes++
 			for _, c := range conflicts {
-				if len(m.Find("dupip_conflict_info", fmt.Sprintf("id=%q", c.ID))) != 1 {
+				if len(m.Find("dupip_conflict_info", fmt.Sprintf("ip=%q", c.IP), fmt.Sprintf("network=%q", c.Network))) != 1 {
 					s.Errorf("%s does not export conflict %s about %v", a.Node.ShortName(), c.ID, c.IP)
 					return
 				}

@@ -13,6 +13,8 @@ import (
 	"github.com/dupip/dupip/detector"
 	gossip "github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/judge"
+	"github.com/dupip/dupip/document/say"
 	"github.com/dupip/dupip/tests/lab"
 )
 
@@ -110,17 +112,16 @@ func conflict(n int, now time.Time) document.Conflict {
 		node := fmt.Sprintf("worker-%04d", 3+4*m)
 		c.Holders = append(c.Holders, document.Binding{
 			Network: "default", IP: ip, Holder: document.Holder{Node: node, BootID: node, Interface: fmt.Sprintf("veth5e%06x", 2*n+m), Bridge: "cni0", MAC: detector.MAC{2, 0x42, 10, 0xf4, byte(m), byte(n)}, Netns: fmt.Sprintf("cni-3f9c2d10-8a47-11ee-b962-0242ac12%04x", 2*n+m), Given: given[m], Pod: &document.Pod{Namespace: "shop", Name: pod, UID: fmt.Sprintf("9b1deb4d-3b7d-4bad-9bdd-2b0d7b3d%04x", 2*n+m), Sandbox: "b10c9f0e77aa1"}},
-			Evidence: detector.Announced, FirstSeen: second.Add(time.Duration(m-1) * 26 * time.Hour), LastSeen: now.Add(-time.Second),
+			Evidence: detector.Announced, Facts: &document.Facts{Behind: document.BehindRunning}, FirstSeen: second.Add(time.Duration(m-1) * 26 * time.Hour), LastSeen: now.Add(-time.Second),
 		})
 	}
 	if n%7 == 6 {
 		c.State, c.ConfirmedAt, c.Pending = detector.Suspected, time.Time{}, "one holder has not answered the second round yet"
 		return c
 	}
-	c.Routes = []document.Route{{Node: "worker-0003", To: "holder", Holder: new(0)}, {Node: "worker-0007", To: "holder", Holder: new(1)}}
-	c.Advice = &document.Advice{Newer: new(1), Than: new(0), By: "created", AfterSeconds: 93600, Remove: []document.Removal{
-		{Holder: 1, Because: "not-given", Command: "kubectl -n shop delete pod --field-selector metadata.name=" + pods[1] + ",spec.nodeName=worker-0007"}, {Holder: 0},
-	}}
+	c.Routes = []document.Route{{Node: "worker-0003", BootID: "worker-0003", To: "holder", Holder: new(0)}, {Node: "worker-0007", BootID: "worker-0007", To: "holder", Holder: new(1)}}
+	c.Judgement = judge.Of(c, judge.Context{Now: now})
+	say.Fill(&c, nil)
 	return c
 }
 

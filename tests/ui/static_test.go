@@ -71,7 +71,8 @@ func TestWithoutScript(t *testing.T) {
 	b.visit(page.url)
 	b.tabTo("a[href='/explain?ip=10.244.1.11']")
 	b.key(kb.Enter)
-	b.shows(".advice", "kubectl -n shop delete pod")
+	b.shows(".advice", "Remove shop/search-0 on worker-0007, which no network plugin gave the address")
+	b.shows(".advice", "kubectl delete --raw /api/v1/namespaces/shop/pods/search-0 ")
 	if eval[bool](b, "document.documentElement.classList.contains('live')") {
 		t.Error("the script ran")
 	}

@@ -32,10 +32,10 @@ ask "$conflicts" '.conflicts | list[] |
 	"\(.state | text) \(.ip | text) in \(.network | text), \(.scope | text), \(.id | text)",
 	"  seen \(.secondSeen | time), suspected \(.suspectedAt | time), confirmed \(.confirmedAt | optional(time)), resolved \(.resolvedAt | optional(time))",
 	(.holders | list[] | "  \(holder)")'
-ask "$conflicts" '.conflicts[] | select(.state == "confirmed") | .ip as $ip | .advice |
-	(.remove | list[0]) as $first | "\($ip): remove holder \($first.holder | number): \($first.command | text) on \($first.on | optional(text))" +
-	" because \($first.because | optional(text)), newer: " +
-	if .newer == null then "unknown, \(.unknown | text)" else "\(.newer | number) than \(.than | number) by \(.by | text), \(.afterSeconds | number) s" end'
+ask "$conflicts" '.conflicts[] | select(.state == "confirmed") | .ip as $ip | .judgement |
+	"\($ip): \(.cause | text), \(.confidence | text): \(.short | text) \(.text | text)",
+	(.holders | list[] | "  \(.verdict | text) holder \(.holder | number) because \(.reason | optional(text)), as \(.by | optional(text)) says"),
+	(.steps | list[] | "  \(.if | optional(text)): \(.text | text): \(.command | optional(text)) on \(.node | optional(text)), cuts \(.cuts | optional(text))")'
 ask "$conflicts" '.conflicts[] | .routes | optional(list[] | "  from \(.node | text) to \(.to | text) \(.holder | optional(number)) \(.toNode | optional(text)) by \(.device | optional(text))")'
 
 echo "== nodes"
