@@ -31,7 +31,7 @@ const (
 	tick = 200 * time.Millisecond
 	// membersEvery is how often it looks whose agents are alive.
 	membersEvery = 10 * time.Second
-	// membersAgain is how old what it knows of them may be where a conflict was reported: what is said of it depends on them.
+	// After a report of a conflict the members are read again if the last reading is older than membersAgain: the judgement depends on them.
 	membersAgain = time.Second
 	// maxExisting bounds the Events that are read when leading begins.
 	maxExisting = 20_000

@@ -9,7 +9,7 @@ import (
 	"github.com/dupip/dupip/document"
 )
 
-// wrong returns a judge that is told something wrong.
+// wrong returns a judge that gets a changed conflict.
 func wrong(change func(*document.Conflict)) judges {
 	return func(c document.Conflict, ctx Context) *document.Judgement {
 		c.Holders, c.Books = slices.Clone(c.Holders), slices.Clone(c.Books)

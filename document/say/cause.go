@@ -23,14 +23,14 @@ func (v *voice) cause() string {
 		return v.say(len(late), "Not all facts about %s [have|have|had|had] come from [its node|their nodes|its node|their nodes] yet.", v.list(late))
 	case document.CauseLeftOver:
 		if dead := v.with(document.Remove, document.ReasonStopped, document.ReasonForgotten, document.ReasonReplaced); len(dead) > 0 {
-			return fmt.Sprintf("Probably the network plugin's DEL failed or never ran: see the runtime's log on node %s.",
+			return fmt.Sprintf("Probably the network plugin's clean-up (CNI DEL) failed or never ran: see the runtime's log on node %s.",
 				Conjoin(distinct(each(dead, v.node))))
 		}
 	case document.CauseByHand:
 		if by := v.with(document.Remove, document.ReasonNotGiven); len(by) > 0 {
-			return fmt.Sprintf("It was probably set by hand in %s, or by a program there: no book needs a repair.", v.list(by))
+			return fmt.Sprintf("It was probably set by hand in %s, or by a program there: there is nothing to repair in IPAM.", v.list(by))
 		}
-		return "It was probably set by hand in each of them, or by programs there: no book needs a repair."
+		return "It was probably set by hand in each of them, or by programs there: there is nothing to repair in IPAM."
 	case document.CauseLost:
 		return v.lost()
 	case document.CauseSharedRange:
@@ -145,7 +145,7 @@ func (v *voice) nodeAddress() string {
 		}
 		return "It is not known whether a network plugin gave it to the pod."
 	default:
-		return v.say(1, "It [is|was] an address of %s, too, and it [is|was] not known who had it first.", v.list(hosts))
+		return v.say(1, "It [is|was] an address of %s, too, and it [is|was] not known which had it first.", v.list(hosts))
 	}
 }
 

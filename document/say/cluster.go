@@ -53,7 +53,7 @@ func Conflicts(doc document.Conflicts) (list []document.Step) {
 	if len(shared) > 0 {
 		list = append(list, document.Step{
 			Text: fmt.Sprintf("%s share ranges: probably one was given out twice, or a node was cloned. Before you delete a pod, look which range the API server has "+
-				"for each of them. A node that gives out another one has a wrong range. If nodes have the same range there, leave one of them", Conjoin(shared)),
+				"for each of them. A node that gives out another one has a wrong range. If nodes have the same range there, or none, only one of them may keep it", Conjoin(shared)),
 			Command: readRanges,
 		})
 	}

@@ -89,7 +89,7 @@ func TestNoLocalRange(t *testing.T) {
 	}
 }
 
-// local is what is said of a range that may be local, and the lines of the configuration.
+// local returns the step about a range that may be local, and the lines of the configuration in it.
 func local(conflicts ...document.Conflict) (text, lines string) {
 	if steps := localRange(conflicts...); len(steps) > 0 {
 		return steps[0].If + ": " + steps[0].Text, steps[0].Command

@@ -28,6 +28,20 @@ func removeSandbox(pod *document.Pod) string {
 	return "crictl rmp -f " + pod.Sandbox
 }
 
+// guarded runs a command if the test holds. Otherwise, and if the command fails, it says so and fails.
+func guarded(test, command string) string {
+	return test + " && " + command + ` || ! echo "NOT DONE: see above, or it is another one by now"`
+}
+
+// isNetns tests whether a path still belongs to a netns, isInterface whether a name does to an interface.
+func isNetns(f *document.Facts) string {
+	return fmt.Sprintf(`[ "$(stat -Lc %%i %s)" = %d ]`, f.NetnsPath, f.NetnsInode)
+}
+
+func isInterface(h document.Holder) string {
+	return fmt.Sprintf(`[ "$(cat /sys/class/net/%s/ifindex)" = %d ]`, h.Interface, h.Ifindex)
+}
+
 // removeNetns removes a netns that "ip netns" knows, if its name still belongs to it.
 func removeNetns(f *document.Facts) string {
 	if f == nil || f.NetnsInode == 0 {
@@ -37,7 +51,7 @@ func removeNetns(f *document.Facts) string {
 	if !ok || !plainDevice(name) {
 		return ""
 	}
-	return fmt.Sprintf(`[ "$(stat -Lc %%i %s)" = %d ] && ip netns del %s`, f.NetnsPath, f.NetnsInode, name)
+	return guarded(isNetns(f), "ip netns del "+name)
 }
 
 // takeAddress removes the address from a netns, if the path or the process still belongs to that.
@@ -46,10 +60,10 @@ func takeAddress(f *document.Facts, ip netip.Addr) string {
 	case f == nil || f.NetnsInode == 0 || !plainAddress(ip):
 		return ""
 	case plainPath(f.NetnsPath):
-		return fmt.Sprintf(`[ "$(stat -Lc %%i %s)" = %d ] && nsenter --net=%[1]s ip addr flush to %[3]s`, f.NetnsPath, f.NetnsInode, ip)
+		return guarded(isNetns(f), fmt.Sprintf("nsenter --net=%s ip addr flush to %s", f.NetnsPath, ip))
 	case f.Process != nil && f.Process.PID > 0:
-		return fmt.Sprintf(`[ "$(readlink /proc/%d/ns/net)" = "net:[%d]" ] && nsenter --net=/proc/%[1]d/ns/net ip addr flush to %[3]s`,
-			f.Process.PID, f.NetnsInode, ip)
+		return guarded(fmt.Sprintf(`[ "$(readlink /proc/%d/ns/net)" = "net:[%d]" ]`, f.Process.PID, f.NetnsInode),
+			fmt.Sprintf("nsenter --net=/proc/%d/ns/net ip addr flush to %s", f.Process.PID, ip))
 	}
 	return ""
 }
@@ -59,7 +73,7 @@ func cutOff(h document.Holder) string {
 	if h.Ifindex == 0 || !plainDevice(h.Interface) {
 		return ""
 	}
-	return fmt.Sprintf(`[ "$(cat /sys/class/net/%s/ifindex)" = %d ] && ip link set dev %[1]s down`, h.Interface, h.Ifindex)
+	return guarded(isInterface(h), "ip link set dev "+h.Interface+" down")
 }
 
 // takeFromNode removes an address that has a lifetime from a node.
@@ -67,7 +81,7 @@ func takeFromNode(m document.Machine) string {
 	if !plainDevice(m.Device) || !m.Prefix.IsValid() || !plainAddress(m.Prefix.Addr()) {
 		return ""
 	}
-	return fmt.Sprintf("ip -o addr show dev %s to %s dynamic | grep -q . && ip addr del %s dev %[1]s", m.Device, m.Prefix.Addr(), m.Prefix)
+	return guarded(fmt.Sprintf("ip -o addr show dev %s to %s dynamic | grep -q .", m.Device, m.Prefix.Addr()), fmt.Sprintf("ip addr del %s dev %s", m.Prefix, m.Device))
 }
 
 // drain moves the pods of a node elsewhere, if the machine of that name is still the same. Without the flags kubectl refuses, because
@@ -76,8 +90,8 @@ func drain(name, boot string) string {
 	if !plainName(name) || !plainUID(boot) {
 		return ""
 	}
-	return fmt.Sprintf(`[ "$(kubectl get node %s -o 'jsonpath={.status.nodeInfo.bootID}')" = %s ] && kubectl drain %[1]s --ignore-daemonsets --delete-emptydir-data`,
-		name, boot)
+	return guarded(fmt.Sprintf(`[ "$(kubectl get node %s -o 'jsonpath={.status.nodeInfo.bootID}')" = %s ]`, name, boot),
+		"kubectl drain "+name+" --ignore-daemonsets --delete-emptydir-data")
 }
 
 // forget removes a node's neighbour entry for the address.
@@ -93,7 +107,7 @@ func routeTo(ip netip.Addr, h document.Holder) string {
 	if !plainAddress(ip) || h.Ifindex == 0 || !plainDevice(h.Interface) {
 		return ""
 	}
-	return fmt.Sprintf(`[ "$(cat /sys/class/net/%s/ifindex)" = %d ] && ip route replace %s dev %[1]s`, h.Interface, h.Ifindex, ip)
+	return guarded(isInterface(h), fmt.Sprintf("ip route replace %s dev %s", ip, h.Interface))
 }
 
 // The commands below only read.

@@ -19,7 +19,7 @@ func Finding(f document.Finding) (text string, steps []document.Step) {
 	on := func(s document.Step) { s.Node = f.Node; steps = append(steps, s) }
 	remove := document.Step{Text: "Remove " + pod + ": its successor gets an address with a reservation", Command: deletePod(f.Pod)}
 	if remove.Command != "" {
-		remove.Cuts = "the pod " + pod + ": it ends. A controller that owns it makes another one"
+		remove.Cuts = endsPod(f.Pod)
 	}
 	switch {
 	case isHeldByPod(f):
@@ -53,7 +53,7 @@ func Finding(f document.Finding) (text string, steps []document.Step) {
 				// The folder may be gone with all reservations.
 				Command: fmt.Sprintf(`mkdir -p %s && flock %[1]s/lock sh -c 'set -C; printf "%[2]s\r\neth0" >%[1]s/%[3]s'`, f.Store, f.Sandbox, f.IP),
 			})
-			remove.If = "If that fails"
+			remove.If = "If you prefer to replace the pod"
 		}
 		steps = append(steps, remove)
 	}

@@ -45,7 +45,7 @@ func TestEntries(t *testing.T) {
 	over.State = detector.Resolved
 	few := document.Conflicts{Conflicts: []document.Conflict{nth(1, gone()), suspected, drill, over}}
 	want := []string{
-		"10.0.0.1: " + few.Conflicts[0].Judgement.Text, "- Remove shop/db-11 on n2,", "- If that fails Remove",
+		"10.0.0.1: " + few.Conflicts[0].Judgement.Text, "- Remove shop/db-11 on n2,", "- If the answer is",
 		"10.0.0.90: Wait. It is suspected, not confirmed: a reason.",
 		"192.0.2.1: Nothing: it is a drill, which ends by itself.",
 	}
@@ -56,7 +56,7 @@ func TestEntries(t *testing.T) {
 	bare.Judgement = nil
 	many := document.Conflicts{Conflicts: []document.Conflict{nth(1, gone()), nth(2, gone()), nth(3, unknown()), nth(4, unknown()), bare}}
 	want = []string{
-		"10.0.0.1, 10.0.0.2: shop/db-11 has an address that no network plugin gave it.", "- Remove shop/db-11 on n2,",
+		"10.0.0.1, 10.0.0.2: shop/db-11 has an address that a network plugin gave to shop/web-0.", "- Remove shop/db-11 on n2,",
 		"10.0.0.3, 10.0.0.4: It is not known which holder is right. Ask the IPAM of the pods before you delete one.",
 		`"dupip explain IP" says what to do about each, and about 1 more address.`,
 	}
@@ -75,7 +75,7 @@ func TestEntries(t *testing.T) {
 	if got := outline(Many(ranged)); len(got) != 3 || got[1] != want[1] {
 		t.Errorf("many of a range: %q", got)
 	}
-	// What may be meant so is said once.
+	// Several conflicts of one bridge have one step about its range.
 	for count := range 6 {
 		var local document.Conflicts
 		for n := range count {

@@ -2,6 +2,7 @@ package say
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/dupip/dupip/detector"
@@ -43,18 +44,18 @@ func (v *voice) question() []document.Step {
 func (v *voice) askBook(open []int) []document.Step {
 	ip := v.c.IP
 	list := []document.Step{{
-		Text: "Ask the IPAM of the pods for whom the address is reserved: that one stays. With Calico", Command: readCalico(ip),
+		Text: "Look for whom the pods' IPAM has the address reserved: that one stays. With Calico as IPAM", Command: readCalico(ip),
 	}}
 	var nodes []string
 	for _, n := range open {
 		if id := v.c.Holders[n].NodeID(); len(nodes) < maxFlushes && !slices.Contains(nodes, id) {
 			nodes = append(nodes, id)
 			list = append(list, v.machine(document.Step{
-				Text: "Or with host-local: the file of the address has the id of a sandbox", Command: readHostLocal(ip),
+				Text: "With host-local as IPAM, a file has the id of the sandbox", Command: readHostLocal(ip),
 			}, id))
 		}
 	}
-	list = append(list, document.Step{Text: "Look which pods the API server has with the address: one that it does not have is left over", Command: readPods(ip)})
+	list = append(list, document.Step{Text: "Look which pods the API server has with the address" + onlyFirst(ip), Command: readPods(ip)})
 	if len(nodes) > 1 {
 		list = append(list, document.Step{
 			If:   "If several nodes have the address reserved",
@@ -64,7 +65,15 @@ func (v *voice) askBook(open []int) []document.Step {
 	for _, n := range open[:min(len(open), maxAsked)] {
 		list = append(list, v.unless(n, open)...)
 	}
-	return list
+	return append(list, document.Step{If: "If it is reserved for nobody, or you cannot find out", Text: "Remove nothing, and ask those who run the IPAM"})
+}
+
+// onlyFirst warns of a list that has one address of each pod.
+func onlyFirst(ip netip.Addr) string {
+	if ip.Is6() {
+		return ""
+	}
+	return ". A pod is missing there if this is not its first address"
 }
 
 // unless removes a holder if the book has the address reserved for another one.
@@ -120,7 +129,7 @@ func (v *voice) askNode(hosts, open []int) (list []document.Step) {
 
 // whichStayed asks the API server which pod it gave up while two nodes had lost each other, and if none, the book.
 func (v *voice) whichStayed() []document.Step {
-	list := []document.Step{{Text: "Look which pods the API server has with the address", Command: readPods(v.c.IP)}}
+	list := []document.Step{{Text: "Look which pods the API server has with the address. If there is none, remove nothing: kubectl may ask another cluster", Command: readPods(v.c.IP)}}
 	w := v.lostEachOther()
 	if w == nil {
 		return append(list, v.askBook(v.with(document.Open))...)
@@ -130,8 +139,8 @@ func (v *voice) whichStayed() []document.Step {
 	if b.Facts != nil && removeSandbox(b.Pod) != "" {
 		orphan = v.endSandbox(w.Elder, "")
 	}
-	orphan.If = fmt.Sprintf("If it has no %s on node %s", Who(b), v.node(w.Elder))
-	list = append(list, orphan)
+	orphan.If = fmt.Sprintf("If it has %s with the address, and no %s on node %s", Who(v.c.Holders[w.Newer]), Who(b), v.node(w.Elder))
+	list = append(list, orphan, document.Step{If: "If you have removed it", Text: "You are done: leave out the rest"})
 	for _, s := range v.askBook(v.with(document.Open)) {
 		if s.Command != list[0].Command {
 			list = append(list, s)
@@ -144,8 +153,8 @@ func (v *voice) whichStayed() []document.Step {
 // or has kubectl find a machine by its name.
 func (v *voice) machineSteps(ids []string) []document.Step {
 	list := []document.Step{{
-		Text: "Look which boot ids the API server knows. If one changes from time to time, two machines report it: ask the cloud, " +
-			"or whoever installs machines, which one should run",
+		Text: "Look which boot id the API server has, several times in 2 minutes. If it changes, or if none of these machines is there, shut down " +
+			"nothing: ask those who install the machines which one should run",
 		Command: readBoots,
 	}}
 	for _, id := range ids[:min(len(ids), maxAsked)] {
@@ -154,14 +163,14 @@ func (v *voice) machineSteps(ids []string) []document.Step {
 			where += " at " + at.String()
 		}
 		s := v.machine(document.Step{
-			If:   fmt.Sprintf("If %s is not among them", cluster.BootID(id)),
-			Text: "Shut down " + where, Cuts: "all pods of that machine",
+			If:   fmt.Sprintf("If another one of them is always there, and %s never", cluster.BootID(id)),
+			Text: "Shut down " + where + ", after you have seen that boot id in its /proc/sys/kernel/random/boot_id", Cuts: "all pods of that machine",
 		}, id)
 		list = append(list, s)
 	}
 	if command := readPods(v.c.IP); v.c.Judgement.Cause == document.CauseClone && command != "" {
 		list = append(list, document.Step{
-			If: "If all of them are", Text: "Look on which node the API server has the pod with this address, and shut down the other node", Command: command,
+			If: "If all of them are always there", Text: "Look on which node the API server has the pod with this address, and shut down the other node", Command: command,
 		})
 	}
 	return list
@@ -176,7 +185,7 @@ func (v *voice) rangeSteps(ids []string) []document.Step {
 	}
 	list := []document.Step{{
 		Text: fmt.Sprintf("Look which range the API server has for each of %s. A node that gives out another one has a wrong range. "+
-			"If they have the same range there, choose one of them", Conjoin(v.nodesAbout())),
+			"If they have the same range there, or none, one of them has to go: that with fewer pods", Conjoin(v.nodesAbout())),
 		Command: readRanges,
 	}}
 	for _, id := range ids[:min(len(ids), maxAsked)] {
@@ -189,8 +198,8 @@ func (v *voice) rangeSteps(ids []string) []document.Step {
 func drainStep(id, name string) document.Step {
 	s := document.Step{
 		If:      fmt.Sprintf("If %s is the one with a wrong range", name),
-		Text:    fmt.Sprintf("Drain %s, and give it a range of its own before it gets pods again", name),
-		Command: drain(cluster.NodeName(id), cluster.BootID(id)), Cuts: "all pods of " + name + ": they end, and their controllers make others elsewhere",
+		Text:    fmt.Sprintf("Drain %s, and give it a range of its own before it gets pods again. A Node's podCIDR cannot be changed: delete the Node, and let the machine join anew", name),
+		Command: drain(cluster.NodeName(id), cluster.BootID(id)), Cuts: "all pods of " + name + " but those of DaemonSets, and the data of their emptyDir volumes",
 	}
 	if s.Command == "" {
 		s.Text, s.Cuts = s.Text+". There is no command: its boot id is not known, or its name is not safe for a shell", ""

@@ -45,6 +45,9 @@ func (v *voice) shortFact(g group) string {
 	case document.ReasonReplaced:
 		return v.say(n, "%s [is|are|was|were] left over: [its pod has|their pods have|its pod had|their pods had] a later sandbox.", who)
 	case document.ReasonNotGiven:
+		if others := v.givenBeside(g.holders); len(others) > 0 {
+			return v.say(n, "%s [has|have|had|had] an address that a network plugin gave to %s.", who, v.few(others))
+		}
 		return v.say(n, "%s [has|have|had|had] an address that no network plugin gave [it|them|it|them].", who)
 	case document.ReasonNotReserved:
 		to := "another holder"
@@ -88,7 +91,7 @@ func (v *voice) causeAndOrder() (fact, order string) {
 		if len(nodes) == 1 {
 			return v.say(1, "Several networks of node %s [give|gave] out addresses of one range.", nodes[0]), "Give each its own range before you delete a pod."
 		}
-		return v.say(1, "%s [give|gave] out addresses of one range.", few(nodes)), "Drain one before you delete a pod."
+		return v.say(1, "%s [give|gave] out addresses of one range.", few(nodes)), "Find the one whose range is wrong, and delete no pod before."
 	case document.CauseNamesakes:
 		return v.say(1, "%s [are|were] machines with one node name.", few(nodes)), "Shut down the one that should not run."
 	case document.CauseClone:

@@ -22,7 +22,7 @@ func (v *voice) steps() (list []document.Step) {
 	if v.isAboutMachines() {
 		return v.machineSteps(v.about())
 	}
-	list = v.rangeFirst()
+	list = v.first()
 	var removed []int
 	for _, j := range v.judged {
 		if j.Verdict != document.Remove || j.Reason == document.ReasonGone {
@@ -66,9 +66,9 @@ func (v *voice) removal(j document.Judged) []document.Step {
 		return []document.Step{v.fromNode(j.Holder)}
 	case document.ReasonStopped, document.ReasonReplaced:
 		// Not by the pod's UID: the pod itself may run, in a later sandbox.
-		first := v.on(j.Holder, document.Step{Text: "Remove " + name + why, Command: removeSandbox(b.Pod), Cuts: "nothing that runs: the sandbox " + pod(b).Sandbox + " of " + name})
+		first := v.on(j.Holder, document.Step{Text: "Remove " + name + why, Command: removeSandbox(b.Pod), Cuts: "only the stopped sandbox " + pod(b).Sandbox})
 		if j.Reason == document.ReasonReplaced {
-			first.Cuts = "the sandbox " + pod(b).Sandbox + " of " + name + ": it ends. The later one runs on"
+			first.Cuts = "the sandbox " + pod(b).Sandbox + ", which ends; the later one runs on"
 		}
 		last := v.withoutPlugin(j)
 		switch {
@@ -87,7 +87,7 @@ func (v *voice) removal(j document.Judged) []document.Step {
 		}
 		if cutOff(b.Holder) != "" {
 			s := v.cut(j.Holder, why)
-			s.Cuts = "nothing that runs: the interface " + b.Interface
+			s.Cuts = "only the interface " + b.Interface
 			return []document.Step{s}
 		}
 		return []document.Step{v.byHand(j.Holder, why)}
@@ -96,7 +96,7 @@ func (v *voice) removal(j document.Judged) []document.Step {
 	switch {
 	case deletePod(b.Pod) != "" && removeSandbox(b.Pod) != "": // the API server may have no such pod any more
 		steps = append(steps, v.endSandbox(j.Holder, ""))
-		steps[1].If = "If that fails"
+		steps[1].If = "If the answer is NotFound or Conflict, and this conflict goes on"
 	case b.Pod == nil && takeAddress(b.Facts, v.c.IP) != "" && cutOff(b.Holder) != "":
 		steps = append(steps, v.cut(j.Holder, ""))
 		steps[1].If = "If it has the address again after that"
@@ -107,7 +107,7 @@ func (v *voice) removal(j document.Judged) []document.Step {
 func (v *voice) endSandbox(n int, why string) document.Step {
 	b := v.c.Holders[n]
 	return v.on(n, document.Step{
-		Text: "Remove " + v.names[n] + why, Command: removeSandbox(b.Pod), Cuts: "the pod " + b.Pod.String() + ": it ends, and the kubelet starts it again if it should run",
+		Text: "Remove " + v.names[n] + why, Command: removeSandbox(b.Pod), Cuts: "the pod " + b.Pod.String() + ", which the kubelet starts again if it should run",
 	})
 }
 
@@ -132,7 +132,7 @@ func (v *voice) withoutPlugin(j document.Judged) document.Step {
 	if command := removeNetns(f); command != "" && j.Reason != document.ReasonReplaced {
 		return v.on(j.Holder, document.Step{
 			Text: "Remove " + netns + why, Command: command,
-			Cuts: "nothing that runs: the network namespace, with all its interfaces",
+			Cuts: "only that network namespace, in which nothing runs",
 		})
 	}
 	return v.on(j.Holder, document.Step{
@@ -144,7 +144,7 @@ func (v *voice) withoutPlugin(j document.Judged) document.Step {
 func (v *voice) end(n int, why string) document.Step {
 	b, name := v.c.Holders[n], v.names[n]
 	if command := deletePod(b.Pod); command != "" {
-		return document.Step{Text: "Remove " + name + why, Command: command, Cuts: "the pod " + b.Pod.String() + ": it ends. A controller that owns it makes another one"}
+		return document.Step{Text: "Remove " + name + why, Command: command, Cuts: endsPod(b.Pod)}
 	}
 	if removeSandbox(b.Pod) != "" {
 		return v.endSandbox(n, why)
@@ -156,6 +156,11 @@ func (v *voice) end(n int, why string) document.Step {
 		return v.cut(n, why)
 	}
 	return v.byHand(n, why)
+}
+
+// endsPod is what it cuts to delete a pod.
+func endsPod(pod *document.Pod) string {
+	return "the pod " + pod.String() + ", which ends; without a controller it does not come back"
 }
 
 // byHand says why there is no command.
@@ -194,7 +199,7 @@ func (v *voice) fromNode(n int) document.Step {
 	m := machine(b)
 	s := v.on(n, document.Step{
 		Text: "Take the address from " + v.names[n], Command: takeFromNode(m),
-		Cuts: fmt.Sprintf("the connections of the node itself that use %s", v.c.IP),
+		Cuts: fmt.Sprintf("the connections of the node itself that use %s, perhaps your own: if you reach the node by it, use its console", v.c.IP),
 	})
 	if m.Device != "" {
 		s.Text = fmt.Sprintf("Take the address from device %s of %s", m.Device, v.names[n])
@@ -241,21 +246,31 @@ func (v *voice) reroutes(removed []int, stays int) (list []document.Step) {
 	return list
 }
 
-// repairs are what is to be done so that the conflict does not come back.
-func (v *voice) repairs() (list []document.Step) {
+// first is what is to be done before a holder is removed, so that its successor does not collide, or the address comes back.
+func (v *voice) first() (list []document.Step) {
 	var nodes []string
 	for _, n := range v.with(document.Remove, document.ReasonNotReserved) {
-		if id := v.c.Holders[n].NodeID(); !slices.Contains(nodes, id) {
-			nodes = append(nodes, id)
-			list = append(list, v.machine(document.Step{
-				Text: `Run "dupip audit": it lists other addresses of the node without a reservation, and how to repair each`,
-			}, id))
+		id := v.c.Holders[n].NodeID()
+		if slices.Contains(nodes, id) || !slices.ContainsFunc(v.c.Books, func(b document.Book) bool { return b.NodeID() == id && b.Unreserved > 1 }) {
+			continue
 		}
+		nodes = append(nodes, id)
+		list = append(list, v.machine(document.Step{
+			Text: `Run "dupip audit", and reserve other addresses again as it says: or the successor of a removed pod may get one of them`,
+		}, id))
 	}
 	for _, n := range v.with(document.Remove, document.ReasonLifetime) {
 		list = append(list, v.on(n, document.Step{
-			Text: strings.TrimSpace("Find out who configures "+machine(v.c.Holders[n]).Device) + ", for example a DHCP client: it may set the address again",
+			Text: strings.TrimSpace("Stop what configures "+machine(v.c.Holders[n]).Device) + ", for example a DHCP client, or it sets the address again",
 		}))
+	}
+	return append(list, v.rangeFirst()...)
+}
+
+// repairs are what is to be done so that the conflict does not come back.
+func (v *voice) repairs() (list []document.Step) {
+	if len(v.with(document.Remove, document.ReasonLifetime)) > 0 {
+		list = append(list, document.Step{Text: "Take the range of the pods out of what " + v.dynamic() + " gives out"})
 	}
 	return list
 }

@@ -82,12 +82,7 @@ func (v *voice) verdict(g group) string {
 // notGiven says that no network plugin gave holders the address, and who was given it, by whose word.
 func (v *voice) notGiven(g group, who string) string {
 	text := v.say(1, "No network plugin gave %s the address%s", who, v.givenOthers(g.holders))
-	var others []int
-	for n, b := range v.c.Holders {
-		if b.Given == detector.GivenYes && !b.Gone && b.Evidence != detector.Host && !slices.Contains(g.holders, n) {
-			others = append(others, n)
-		}
-	}
+	others := v.givenBeside(g.holders)
 	switch {
 	case len(others) == 0:
 	case g.By != "":
@@ -96,6 +91,16 @@ func (v *voice) notGiven(g group, who string) string {
 		text += ", but one gave it to " + v.list(others)
 	}
 	return text + "."
+}
+
+// givenBeside are the other holders that were given the address.
+func (v *voice) givenBeside(holders []int) (others []int) {
+	for n, b := range v.c.Holders {
+		if b.Given == detector.GivenYes && !b.Gone && b.Evidence != detector.Host && !slices.Contains(holders, n) {
+			others = append(others, n)
+		}
+	}
+	return others
 }
 
 // owner names the nodes that have the address themselves.
@@ -119,7 +124,7 @@ func (v *voice) givenOthers(holders []int) string {
 	if len(others) == 0 {
 		return ""
 	}
-	return " (CNI's result has " + Conjoin(distinct(others)) + ")"
+	return " (CNI gave it " + Conjoin(distinct(others)) + ")"
 }
 
 // reservedForOther says which book of a holder's node has the address reserved for another one.

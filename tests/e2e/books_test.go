@@ -76,8 +76,8 @@ func TestTakenByHand(t *testing.T) {
 		t.Fatalf("IPAM gave out %v instead of %v", newcomer.IPs[0], next)
 	}
 	b.says("conflicts",
-		"No network plugin gave shop/thief the address (CNI's result has "+thief.IPs[0].String()+"), but one gave it to shop/newcomer. shop/newcomer stays: it has the reservation.",
-		"Remove shop/thief, which no network plugin gave the address (this cuts the pod shop/thief: ", `{"uid":"`+thief.UID+`"}`, "/api/v1/namespaces/shop/pods/thief ")
+		"No network plugin gave shop/thief the address (CNI gave it "+thief.IPs[0].String()+"), but one gave it to shop/newcomer. shop/newcomer stays: it has the reservation.",
+		"Remove shop/thief, which no network plugin gave the address (this cuts the pod shop/thief, which ends", `{"uid":"`+thief.UID+`"}`, "/api/v1/namespaces/shop/pods/thief ")
 	c := judgedOn(b.T, b.agent, next)
 	if v, j := c.verdicts(), c.Judgement; v != "thief remove not-given, newcomer keep reserved" || j.Cause != "by-hand" || j.Confidence != "certain" || !j.Orders() {
 		t.Errorf("%s: %+v", v, j)

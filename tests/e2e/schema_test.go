@@ -210,7 +210,7 @@ func testReport(t *testing.T, s *shown) {
 		"(?m)^" + regexp.QuoteMeta(s.across.String()) + ": shared-range, open: " + first + " and " + second + " give out addresses of one range. ",
 		"(?m)^" + regexp.QuoteMeta(s.local.String()) + ": unknown, open: It is not known which holder is right. ",
 		"(?m)^  open holder [01] because null, as null says$",
-		"(?m)^  If " + second + " is the one with a wrong range: .* && kubectl drain .* on null, cuts all pods of " + second + ": ",
+		"(?m)^  If " + second + " is the one with a wrong range: .* && kubectl drain .* on null, cuts all pods of " + second + " but those of DaemonSets",
 		"(?m)^  from " + first + " to holder [01] ",
 		"(?m)^" + second + " .* alive since ",
 		": 3 alive, .*encrypted true, ",

@@ -73,7 +73,7 @@ func (s *testCluster) shutsDown() (f lab.Follower, off func() *machine) {
 	var down *machine
 	return lab.Follower{
 		Answer: func(step lab.Step, before []lab.Ran) bool {
-			boot, ok := strings.CutSuffix(strings.TrimPrefix(step.If, "If "), " is not among them")
+			boot, ok := strings.CutSuffix(strings.TrimPrefix(step.If, "If another one of them is always there, and "), " never")
 			return ok && len(before) > 0 && !strings.Contains(before[0].Out, boot)
 		},
 		ByHand: func(step lab.Step) (string, error) {

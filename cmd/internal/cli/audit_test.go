@@ -97,9 +97,9 @@ const (
       /var/lib/cni/networks/pods/lock sh -c 'set -C; printf \
       "a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1\r\neth0" \
       >/var/lib/cni/networks/pods/10.1.2.5'
-  - If that fails: Remove shop/web-0: its successor gets an address with a
-    reservation (this cuts the pod shop/web-0: it ends. A controller that owns
-    it makes another one):
+  - If you prefer to replace the pod: Remove shop/web-0: its successor gets an
+    address with a reservation (this cuts the pod shop/web-0, which ends;
+    without a controller it does not come back):
 ` + deleteWeb0
 	deleteWeb0 = `    echo \
       '{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"9b1deb4d-3b7d-4bad-9bdd-2b0d7b3d0001"}}' \
@@ -128,8 +128,8 @@ What to do:
 shop/web-0 has 10.1.2.5, which host-local has reserved for shop/web-1. They
   collide as soon as both use it.
   - Remove shop/web-0: its successor gets an address with a reservation (this
-    cuts the pod shop/web-0: it ends. A controller that owns it makes another
-    one):
+    cuts the pod shop/web-0, which ends; without a controller it does not come
+    back):
 ` + deleteWeb0 + `
 ` + podsBook},
 		"unheld": {with(one("unheld")), false, `
@@ -165,7 +165,7 @@ What to do:
 shop/web-0 has 10.1.2.5, which no network plugin gave it. It was probably taken
   by hand, and host-local may give it to another pod.
   - Take the address from shop/web-0, or remove the pod (this cuts the pod
-    shop/web-0: it ends. A controller that owns it makes another one):
+    shop/web-0, which ends; without a controller it does not come back):
 ` + deleteWeb0 + `
 ` + podsBook},
 		"taken by hand from another": {with(one("mismatched", byHand)), false, `
@@ -177,7 +177,7 @@ shop/web-0 has 10.1.2.5, which no network plugin gave it and host-local has
   reserved for shop/web-1. It was probably taken by hand, and its owner uses it,
   too, or may soon.
   - Take the address from shop/web-0, or remove the pod (this cuts the pod
-    shop/web-0: it ends. A controller that owns it makes another one):
+    shop/web-0, which ends; without a controller it does not come back):
 ` + deleteWeb0 + `
 ` + podsBook},
 		"not known who gave it": {with(one("unreserved", giverUnknown)), false, `
@@ -188,8 +188,8 @@ What to do:
 shop/web-0 has 10.1.2.5, which host-local has not reserved. The next pod may get
   it.
   - Remove shop/web-0: its successor gets an address with a reservation (this
-    cuts the pod shop/web-0: it ends. A controller that owns it makes another
-    one):
+    cuts the pod shop/web-0, which ends; without a controller it does not come
+    back):
 ` + deleteWeb0 + `
 ` + podsBook},
 		"several of a kind": {with(one("unreserved"), one("unreserved", byHand), one("unreserved"), one("unheld"), one("unheld")), false, `
@@ -205,7 +205,7 @@ shop/web-0 has 10.1.2.5, which host-local has not reserved. The next pod may get
   it. Likewise: 10.1.2.5.` + reserveAgain + `shop/web-0 has 10.1.2.5, which no network plugin gave it. It was probably taken
   by hand, and host-local may give it to another pod.
   - Take the address from shop/web-0, or remove the pod (this cuts the pod
-    shop/web-0: it ends. A controller that owns it makes another one):
+    shop/web-0, which ends; without a controller it does not come back):
 ` + deleteWeb0 + `10.1.2.5 is reserved for sandbox c3c3c3c3c3c3c, which does not exist any more.
   The range has one address less. Likewise: 10.1.2.5.
   - If no other runtime has that container: Free the address, on node n1:
@@ -225,8 +225,8 @@ What to do:
 shop/web-0 has fd00::5, which host-local has reserved for shop/web-1. They
   collide as soon as both use it.
   - Remove shop/web-0: its successor gets an address with a reservation (this
-    cuts the pod shop/web-0: it ends. A controller that owns it makes another
-    one):
+    cuts the pod shop/web-0, which ends; without a controller it does not come
+    back):
 ` + deleteWeb0 + `10.1.2.5 is reserved for sandbox c3c3c3c3c3c3c, which does not exist any more.
   The range has one address less.
   - If no other runtime has that container: Free the address, on node n1:

@@ -29,10 +29,10 @@ What to do:
 10.0.0.1: No network plugin gave shop/web-1 on n2 the address, but, as n1 says,
   one gave it to shop/web-0 on n1. shop/web-0 on n1 stays. This is likely, not
   certain. It was probably set by hand in shop/web-1 on n2, or by a program
-  there: no book needs a repair. Packets to it go from n1 to shop/web-0.
-  shop/web-1 gets no traffic from n1.
+  there: there is nothing to repair in IPAM. Packets to it go from n1 to
+  shop/web-0. shop/web-1 gets no traffic from n1.
   - Remove shop/web-1 on n2, which no network plugin gave the address (this cuts
-    the pod shop/web-1: it ends. A controller that owns it makes another one):
+    the pod shop/web-1, which ends; without a controller it does not come back):
     echo \
       '{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"00000001-2222-4333-8444-555555555555"}}' \
       | kubectl delete --raw /api/v1/namespaces/shop/pods/web-1 -f -

@@ -192,7 +192,7 @@ func TestAddress(t *testing.T) {
 	has(t, page, "<title>10.0.0.7 – dupip</title>", `<span class="badge confirmed">confirmed</span>`,
 		"shop/web</h3>", "<strong>n1</strong>", "veth-web", "was given the address by a network plugin",
 		"shop/copy</h3>", "<strong>n2</strong>", "was not given the address by any network plugin",
-		"What to do</h2>", "Remove shop/copy on n2, which no network plugin gave the address (this cuts the pod shop/copy:",
+		"What to do</h2>", "Remove shop/copy on n2, which no network plugin gave the address (this cuts the pod shop/copy,",
 		"<code>echo &#39;{&#34;apiVersion&#34;:", "kubectl delete --raw /api/v1/namespaces/shop/pods/copy -f -</code>",
 		"Why</h2>", "No network plugin gave shop/copy on n2 the address", "Verdict: both answered.",
 		"list it under &#34;shared&#34;", "Who had it before", "shop/web on node n1, interface veth-web: ",

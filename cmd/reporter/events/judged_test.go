@@ -40,7 +40,7 @@ func (w *world) notes() map[string]string {
 	return notes
 }
 
-// short is what is said of the first address that is judged now.
+// short returns the short form of the first judgement.
 func (w *world) short() Judged {
 	w.Helper()
 	all := w.p.Judged(w.now)
@@ -107,7 +107,7 @@ func TestJudgementAfterStart(t *testing.T) {
 	}
 }
 
-// Facts that do not come are waited for once, whoever comes later.
+// The reporter waits once for facts that do not come, not again for each later holder.
 func TestFactsThatDoNotCome(t *testing.T) {
 	w := newWorld(t)
 	begin := w.now
