@@ -68,7 +68,7 @@ func BenchmarkReport(b *testing.B) {
 			b.ReportAllocs()
 			var size int
 			for b.Loop() {
-				packed, err := EncodeReport(c, noon, wire.MaxReport)
+				packed, err := new(NewConflict(c)).EncodeReport(noon, wire.MaxReport)
 				if err != nil {
 					b.Fatal(err)
 				}

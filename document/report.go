@@ -8,7 +8,6 @@ import (
 	"sort"
 	"time"
 
-	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
 
@@ -20,11 +19,6 @@ type report struct {
 
 // reportSize bounds the JSON of a report: it has [MaxHolders] holders at most, whose texts are names.
 var reportSize = size{bytes: 256 << 10, elements: 4 * MaxHolders, fields: 64 * MaxHolders}
-
-// EncodeReport is [Conflict.EncodeReport] of what the detector knows.
-func EncodeReport(c detector.Conflict, at time.Time, limit int) ([]byte, error) {
-	return new(NewConflict(c)).EncodeReport(at, limit)
-}
 
 // EncodeReport returns a conflict as its node tells a reporter, in JSON packed by gzip, in at most limit bytes. From one that is too
 // long it leaves out facts, the most important ones last, then what books say, holders, the last ones, and the ends of texts. at is now.

@@ -51,7 +51,7 @@ func realNode() string {
 // reported passes a report on.
 func reported(t *testing.T, c detector.Conflict) Conflict {
 	t.Helper()
-	packed, err := EncodeReport(c, noon, wire.MaxReport)
+	packed, err := new(NewConflict(c)).EncodeReport(noon, wire.MaxReport)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestReportIsCut(t *testing.T) {
 		t.Error("sending changed the conflict")
 	}
 	for _, limit := range []int{0, 20, 200} {
-		if packed, err := EncodeReport(c, noon, limit); err == nil {
+		if packed, err := new(NewConflict(c)).EncodeReport(noon, limit); err == nil {
 			t.Errorf("%d bytes of %d", len(packed), limit)
 		}
 	}
@@ -160,7 +160,7 @@ func TestLongestReport(t *testing.T) {
 			for i := range c.Holders {
 				c.Holders[i].Key = c.Key
 			}
-			packed, err := EncodeReport(c, noon, wire.MaxReport)
+			packed, err := new(NewConflict(c)).EncodeReport(noon, wire.MaxReport)
 			if t.Logf("%s: %d bytes, %v", what, len(packed), err); (err == nil) != test.fits {
 				t.Errorf("%s: %d bytes, %v", what, len(packed), err)
 			}

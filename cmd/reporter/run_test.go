@@ -217,7 +217,7 @@ func (r *reporter) takeConflict(t *testing.T, ip string, state detector.State, n
 			},
 		})
 	}
-	packed, err := document.EncodeReport(c, now, 4096)
+	packed, err := new(document.NewConflict(c)).EncodeReport(now, 4096)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 )
 
@@ -25,6 +26,23 @@ type Context struct {
 
 // Away is when a node was lost, and came back.
 type Away struct{ From, Until time.Time }
+
+// Around is what a member knows besides conflicts: the names that two live nodes have, and when it had lost others.
+func Around(members []cluster.Member) Context {
+	c := Context{Away: make(map[string][]Away), Namesakes: make(map[string]bool)}
+	for _, m := range members {
+		if m.Role != cluster.Agent || !m.Live() {
+			continue
+		}
+		if m.Namesake {
+			c.Namesakes[m.Name] = true
+		}
+		if !m.AwayFrom.IsZero() {
+			c.Away[m.NodeID()] = []Away{{From: m.AwayFrom, Until: m.AwayUntil}}
+		}
+	}
+	return c
+}
 
 // factsTime is how long a judgement waits for the facts of other nodes.
 const factsTime = 3 * time.Second

@@ -110,9 +110,12 @@ func (j *judging) twiceGiven() (cause string) {
 			if n == other || b.NodeID() != o.NodeID() || isHost(b) || isHost(o) || !j.told(n) || !runs(o) || !j.reservedFor(b, o) {
 				continue
 			}
-			if j.remove(n, document.ReasonNotReserved); sameName(b, o) {
+			if sameName(b, o) {
 				j.remove(n, document.ReasonReplaced)
+				cause = document.CauseLeftOver
+				continue
 			}
+			j.remove(n, document.ReasonNotReserved)
 			cause = document.CauseLost
 		}
 	}

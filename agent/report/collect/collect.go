@@ -14,6 +14,7 @@ import (
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/judge"
 	"github.com/dupip/dupip/document/merge"
 )
 
@@ -52,11 +53,11 @@ type Collection struct {
 
 	answers  []document.Answer
 	coverage document.Coverage
-	// addresses are those of live agents; away are the absences that nodes, or Self, know of, all by NodeID. namesakes are the names that
-	// two live members have. judged counts the conflicts with a judgement.
+	// addresses are those of live agents, away the absences that other nodes know of, both by NodeID. around is what Self knows of members.
+	// judged counts the conflicts with a judgement.
 	addresses map[string]netip.Addr
 	away      map[string][]document.Absence
-	namesakes map[string]bool
+	around    judge.Context
 	judged    int
 }
 
@@ -159,17 +160,10 @@ func (c *Collection) Ask(ctx context.Context, network Cluster, members []cluster
 }
 
 func (c *Collection) addMembers(members []cluster.Member) {
-	c.addresses, c.away, c.namesakes = make(map[string]netip.Addr), make(map[string][]document.Absence), make(map[string]bool)
+	c.addresses, c.away, c.around = make(map[string]netip.Addr), make(map[string][]document.Absence), judge.Around(members)
 	for _, m := range members {
-		c.namesakes[m.Name] = c.namesakes[m.Name] || m.Namesake
-		at, err := netip.ParseAddrPort(m.Address)
-		if err != nil || !m.Live() {
-			continue
-		}
-		c.addresses[m.NodeID()] = at.Addr().Unmap()
-		if !m.AwayFrom.IsZero() {
-			self := c.Self.NodeID()
-			c.away[self] = append(c.away[self], document.Absence{Node: m.Name, BootID: m.Boot, From: m.AwayFrom, Until: m.AwayUntil})
+		if at, err := netip.ParseAddrPort(m.Address); err == nil && m.Live() {
+			c.addresses[m.NodeID()] = at.Addr().Unmap()
 		}
 	}
 }

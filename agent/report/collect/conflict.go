@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dupip/dupip/detector"
@@ -26,22 +27,28 @@ func (c *Collection) judge(conflict *document.Conflict) {
 			conflict.Routes = append([]document.Route{own}, conflict.Routes[:min(len(conflict.Routes), merge.MaxRoutes-1)]...)
 		}
 	}
-	conflict.Judgement = judge.Of(*conflict, judge.Context{Now: time.Now(), Away: c.awayFrom(conflict), Namesakes: c.namesakes})
+	ctx := c.around
+	ctx.Now, ctx.Away = time.Now(), c.awayFrom(conflict)
+	conflict.Judgement = judge.Of(*conflict, ctx)
 	say.Fill(conflict, c.addresses)
 }
 
-// awayFrom returns when nodes were cut off: as Self saw it, which may have started later, and as the nodes with holders did. Each
+// awayFrom returns when nodes were cut off, by NodeID: as Self saw it, which may have started later, and as the nodes with holders did. Each
 // may know of another time.
 func (c *Collection) awayFrom(conflict *document.Conflict) map[string][]judge.Away {
-	all, nodes := make(map[string][]judge.Away), map[string]bool{c.Self.NodeID(): true}
-	for _, b := range conflict.Holders {
-		nodes[b.NodeID()] = true
+	all, asked := make(map[string][]judge.Away), make(map[string]bool)
+	for id, away := range c.around.Away {
+		all[id] = slices.Clone(away)
 	}
-	for by := range nodes {
+	for _, b := range conflict.Holders {
+		by := b.NodeID()
+		if asked[by] {
+			continue
+		}
+		asked[by] = true
 		for _, a := range c.away[by] {
-			if id := cluster.NodeID(a.Node, a.BootID); nodes[id] {
-				all[id] = append(all[id], judge.Away{From: a.From, Until: a.Until})
-			}
+			id := cluster.NodeID(a.Node, a.BootID)
+			all[id] = append(all[id], judge.Away{From: a.From, Until: a.Until})
 		}
 	}
 	return all

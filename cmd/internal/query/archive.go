@@ -16,7 +16,7 @@ import (
 // about is the README.txt of an archive.
 const about = `What dupip %s knew about %s at %s. All times are UTC, those of explain.txt %s, by the clock of the agent that was asked. Other nodes send ages, so frames from there are late by the time that the answer took: mostly some milliseconds.
 frames.pcapng: what each holder sent, as its node saw it at the pod's interface, from the suspicion on. ARP and NDP are whole, of all other packets only the headers are there. Each holder is an interface with a comment: tshark -r frames.pcapng
-explain.txt, explain.json: the history of the address, probes and answers, routes, books, advice. nodes.json: the nodes and their versions.
+explain.txt, explain.json: the history of the address, probes and answers, routes, books, judgement. nodes.json: the nodes and their versions.
 %s
 SHA256SUMS: the hashes of all other files: sha256sum -c SHA256SUMS
 `

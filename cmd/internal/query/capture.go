@@ -37,7 +37,7 @@ func newCapture(p *Program) *cobra.Command {
 		Use:   "capture IP|ID",
 		Short: "Write what is known of a conflict into one file, with packets of all holders",
 		Long: `Write what is known of an address, or of the conflict with an id, into one archive (tar.gz): packets that its holders sent from the suspicion on, ` +
-			`as pcapng for Wireshark and tshark; its history, probes and answers, routes, books and advice; the nodes and their versions. ` +
+			`as pcapng for Wireshark and tshark; its history, probes and answers, routes, books and judgement; the nodes and their versions. ` +
 			`Packets of ARP and NDP are whole; of all others it has the headers only.`,
 		Example: p.examples(`  dupip capture 10.0.0.1
   dupip capture 5f3a9b21-1 -o /tmp/capture.tar.gz

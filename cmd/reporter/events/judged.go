@@ -38,19 +38,11 @@ type around struct {
 }
 
 func newAround(members []cluster.Member) around {
-	a := around{judge.Context{Away: make(map[string][]judge.Away), Namesakes: make(map[string]bool)}, make(map[string]netip.Addr)}
+	a := around{judge.Around(members), make(map[string]netip.Addr)}
 	for _, m := range members {
-		if m.Role != cluster.Agent || !m.Live() {
-			continue
-		}
-		id := m.NodeID()
-		if !m.AwayFrom.IsZero() {
-			a.Away[id] = []judge.Away{{From: m.AwayFrom, Until: m.AwayUntil}}
-		}
-		if m.Namesake {
-			a.Namesakes[m.Name] = true
+		if m.Live() && a.Namesakes[m.Name] {
 			at, _ := netip.ParseAddrPort(m.Address)
-			a.namesakes[id] = at.Addr().Unmap()
+			a.namesakes[m.NodeID()] = at.Addr().Unmap()
 		}
 	}
 	return a
