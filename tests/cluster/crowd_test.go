@@ -377,7 +377,9 @@ func (w *crowd) raise(first, last int) {
 		}
 		for _, a := range pair {
 			a.conflicts = append(a.conflicts, conflict)
-			a.gossip.ReportConflict(conflict.Key, true, func(at time.Time, most int) ([]byte, error) { return new(document.NewConflict(conflict)).EncodeReport(at, most) })
+			a.gossip.ReportConflict(conflict.Key, true, func(at time.Time, most int) ([]byte, error) {
+				return new(document.NewConflict(conflict)).EncodeReport(at, most)
+			})
 		}
 	}
 }
