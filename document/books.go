@@ -17,7 +17,7 @@ type Book struct {
 	Range      string `json:"range,omitzero"`      // "first-last"
 	// Reservation says who has it reserved, absent for nobody.
 	Reservation *Reservation `json:"reservation,omitzero"`
-	// Unreserved counts the addresses that pods of the node were given and that the book has not reserved for them any more.
+	// Unreserved counts the pods of the node that were given addresses which the book has not reserved for them any more.
 	Unreserved int    `json:"unreserved,omitzero"`
 	Error      string `json:"error,omitzero" text:"sentence"` // why the book cannot be read
 }

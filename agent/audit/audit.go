@@ -179,12 +179,14 @@ func (r *Result) Count() map[string]int {
 	return counts
 }
 
-// Lost counts the addresses that pods were given and that a book has not reserved for them any more.
-func (r *Result) Lost(store string) (n int) {
+// Lost counts the pods that were given addresses which a book has not reserved for them any more. The removal of a pod frees all that it has,
+// so it is pods and not addresses that tell whether others have lost theirs.
+func (r *Result) Lost(store string) int {
+	lost := make(map[string]bool) // by interface
 	for _, f := range r.Findings {
 		if f.Store == store && f.Kind != document.Unheld && f.Given == detector.GivenYes {
-			n++
+			lost[f.Interface] = true
 		}
 	}
-	return n
+	return len(lost)
 }

@@ -379,7 +379,12 @@ func TestCount(t *testing.T) {
 	for n := range r.Findings {
 		r.Findings[n].Given = detector.GivenYes
 	}
-	r.Findings = append(r.Findings, document.Finding{Kind: document.Unreserved, Store: "/a", Holder: document.Holder{Given: detector.GivenNo}}) // taken by hand
+	for n := range r.Findings {
+		r.Findings[n].Interface = fmt.Sprint("veth", n)
+	}
+	second := r.Findings[1]
+	second.IP = netip.MustParseAddr("fd00::5")                                                                                                          // of the same pod
+	r.Findings = append(r.Findings, second, document.Finding{Kind: document.Unreserved, Store: "/a", Holder: document.Holder{Given: detector.GivenNo}}) // taken by hand
 	if a, b, c := r.Lost("/a"), r.Lost("/b"), r.Lost("/c"); a != 2 || b != 1 || c != 0 {
 		t.Error(a, b, c)
 	}

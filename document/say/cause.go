@@ -68,8 +68,8 @@ func (v *voice) lost() string {
 	for _, b := range v.c.Books {
 		isIts := func(n int) bool { return v.c.Holders[n].NodeID() == b.NodeID() }
 		if b.Unreserved >= wiped && slices.ContainsFunc(v.with(document.Remove, document.ReasonNotReserved), isIts) {
-			parts = append(parts, v.say(1, "The store of %s (network %s) on node %s was probably wiped: %s of its pods [have|had] no reservation, and [may be|might be] given out again.",
-				b.Kind, b.CNINetwork, v.nodeName(b.NodeID()), Addresses(b.Unreserved)))
+			parts = append(parts, v.say(1, "The store of %s (network %s) on node %s was probably wiped: it [has|had] no reservation for %s, whose addresses [may be|might be] given out again.",
+				b.Kind, b.CNINetwork, v.nodeName(b.NodeID()), Plural(b.Unreserved, "pod", "pods")))
 		}
 	}
 	return cmp.Or(strings.Join(parts, " "), v.say(1, "The book [has|had] lost a reservation, and [gave|had given] the address out again."))

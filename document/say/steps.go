@@ -3,6 +3,7 @@ package say
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -248,13 +249,14 @@ func (v *voice) reroutes(removed []int, stays int) (list []document.Step) {
 
 // first is what is to be done before a holder is removed, so that its successor does not collide, or the address comes back.
 func (v *voice) first() (list []document.Step) {
-	var nodes []string
+	lost := make(map[string]int) // holders that have lost their reservation, by node
 	for _, n := range v.with(document.Remove, document.ReasonNotReserved) {
-		id := v.c.Holders[n].NodeID()
-		if slices.Contains(nodes, id) || !slices.ContainsFunc(v.c.Books, func(b document.Book) bool { return b.NodeID() == id && b.Unreserved > 1 }) {
+		lost[v.c.Holders[n].NodeID()]++
+	}
+	for _, id := range slices.Sorted(maps.Keys(lost)) {
+		if !slices.ContainsFunc(v.c.Books, func(b document.Book) bool { return b.NodeID() == id && b.Unreserved > lost[id] }) {
 			continue
 		}
-		nodes = append(nodes, id)
 		list = append(list, v.machine(document.Step{
 			Text: `Run "dupip audit", and reserve other addresses again as it says: or the successor of a removed pod may get one of them`,
 		}, id))

@@ -10,7 +10,7 @@ import (
 	"github.com/dupip/dupip/document"
 )
 
-// wiped is how many reservations must be missing at once for a store to be called wiped.
+// wiped is how many pods must have lost reservations at once for a store to be called wiped.
 const wiped = 3
 
 // text says who the holders are judged to be and why, and why there are several.

@@ -69,7 +69,7 @@ func TestI2WipedStore(t *testing.T) {
 			for _, end := range ends {
 				end()
 			}
-			m.explains(all[0].ip, fmt.Sprintf("store of host-local (network %s) on node %s was probably wiped: %d addresses", network, m.name, 2*pods),
+			m.explains(all[0].ip, fmt.Sprintf("store of host-local (network %s) on node %s was probably wiped: it has no reservation for %d pods", network, m.name, pods),
 				"was given the address, but host-local (network "+network+") of node "+m.name+" has reserved it for "+all[0].newcomer().Namespace+"/"+all[0].newcomer().Name)
 			t.Logf("$ dupip explain %v\n%s", all[0].ip, m.dupip("explain", all[0].ip.String()))
 
