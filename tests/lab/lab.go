@@ -127,7 +127,7 @@ func (l *Lab) Close() error {
 	// The devices go first: the kernel removes those of a closed netns only later.
 	for _, n := range slices.Backward(all) {
 		n.removeDevices()
-		errs = append(errs, n.close())
+		errs = append(errs, n.abandon())
 	}
 	open.Delete(l)
 	return errors.Join(errs...)

@@ -308,6 +308,22 @@ func TestCloseLeavesNothing(t *testing.T) {
 	if _, err := n.AddPod("late", PodOptions{}); err == nil {
 		t.Error("a closed lab made a pod")
 	}
+	// What does not know of the end yet changes nothing in the network of the machine.
+	addr := &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(127, 0, 77, 1), Mask: net.CIDRMask(32, 32)}}
+	change := func(to *netlink.Handle, change func(*netlink.Handle, netlink.Link, *netlink.Addr) error) error {
+		lo, err := to.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return change(to, lo, addr)
+	}
+	t.Cleanup(func() { _ = change(new(netlink.Handle), (*netlink.Handle).AddrDel) })
+	if err := change(n.Netlink(), (*netlink.Handle).AddrAdd); err != nil {
+		t.Error(err)
+	}
+	if err := change(new(netlink.Handle), (*netlink.Handle).AddrDel); err == nil {
+		t.Error("the handle of a closed lab has worked in the netns of the test")
+	}
 	interfaces, err := net.Interfaces()
 	if err != nil {
 		t.Fatal(err)

@@ -215,12 +215,23 @@ func (n *Netns) removeDevices() {
 }
 
 // close removes the name and releases the netns. It may be called more than once.
-func (n *Netns) close() (err error) {
+func (n *Netns) close() error { return n.end(n.release) }
+
+// abandon is close for a netns that others may be using, as when a signal closes the lab. The garbage collector closes the netlink
+// handle when nobody has it any more: one that is closed works in the network of the whole machine.
+func (n *Netns) abandon() error {
+	return n.end(func() {
+		runtime.SetFinalizer(n.nl, (*netlink.Handle).Close)
+		_ = n.fd.Close()
+	})
+}
+
+func (n *Netns) end(release func()) (err error) {
 	n.once.Do(func() {
 		if err = netns.DeleteNamed(n.Name); errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
-		n.release()
+		release()
 	})
 	return err
 }
