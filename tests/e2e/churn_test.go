@@ -77,8 +77,8 @@ func TestChurn(t *testing.T) {
 		}
 		return nil
 	})
-	// The kernel removes a netns some time after its last holder has gone.
-	l.Do(lab.Poll(t.Context(), lab.Patience(time.Minute), func() error {
+	// The kernel removes a netns some time after its last holder has gone, one after the other with those of all tests.
+	l.Do(lab.Poll(t.Context(), lab.Patience(5*time.Minute), func() error {
 		left, err := deletedNetns(n, a.PID())
 		if err == nil && len(left) > 0 {
 			err = fmt.Errorf("%d namespaces of pods that are gone are still there: ip netns list-id has %v", len(left), left)

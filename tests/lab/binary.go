@@ -124,7 +124,7 @@ func Main(m interface{ Run() int }) int {
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
 	go func() {
 		<-signals
-		open.Range(func(l, _ any) bool { _ = l.(*Lab).Close(); return true })
+		open.Range(func(l, _ any) bool { l.(*Lab).interrupt(); return true })
 		RemoveTemp()
 		os.Exit(130)
 	}()

@@ -81,7 +81,7 @@ func New(ctx context.Context) (*Lab, error) {
 	if err := hub.buildSwitch(); err != nil {
 		return nil, errors.Join(fmt.Errorf("build switch: %w", err), l.Close())
 	}
-	l.stop = context.AfterFunc(ctx, func() { _ = l.Close() })
+	l.stop = context.AfterFunc(ctx, l.interrupt)
 	return l, nil
 }
 
@@ -105,7 +105,12 @@ func (l *Lab) OnClose(f func() error) {
 // Close ends what runs in the lab and removes every netns and device. It may be
 // called more than once: the first call does the work and reports errors, the others
 // wait until it is done.
-func (l *Lab) Close() error {
+func (l *Lab) Close() error { return l.close((*Netns).close) }
+
+// interrupt closes a lab that others may be using.
+func (l *Lab) interrupt() { _ = l.close((*Netns).abandon) }
+
+func (l *Lab) close(end func(*Netns) error) error {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -127,7 +132,7 @@ func (l *Lab) Close() error {
 	// The devices go first: the kernel removes those of a closed netns only later.
 	for _, n := range slices.Backward(all) {
 		n.removeDevices()
-		errs = append(errs, n.abandon())
+		errs = append(errs, end(n))
 	}
 	open.Delete(l)
 	return errors.Join(errs...)

@@ -217,8 +217,8 @@ func (n *Netns) removeDevices() {
 // close removes the name and releases the netns. It may be called more than once.
 func (n *Netns) close() error { return n.end(n.release) }
 
-// abandon is close for a netns that others may be using, as when a signal closes the lab. The garbage collector closes the netlink
-// handle when nobody has it any more: one that is closed works in the network of the whole machine.
+// abandon is close for a netns that others may be using. The garbage collector closes the netlink handle when nobody has it any more: one
+// that is closed works in the network of the whole machine.
 func (n *Netns) abandon() error {
 	return n.end(func() {
 		runtime.SetFinalizer(n.nl, (*netlink.Handle).Close)
