@@ -199,7 +199,8 @@ func TestHolderDescriptions(t *testing.T) {
 	}
 }
 
-// A holder has the facts that its own node knows, at last of an earlier boot; the count of shared addresses is the highest.
+// A holder has the facts that its own node knows, at last of an earlier boot; the count of shared addresses is the highest that a node
+// with a holder knows.
 func TestFacts(t *testing.T) {
 	a, b := on("n1", 1, 10), on("n2", 2, 20)
 	with := func(b document.Binding, behind document.Behind) document.Binding {
@@ -210,6 +211,7 @@ func TestFacts(t *testing.T) {
 	second := conflict("x-1", detector.Confirmed, 20, 0, with(a, "stopped"), with(b, "running"))
 	third := conflict("x-1", detector.Confirmed, 20, 0, with(a, "stopped"), with(b, "stopped"))
 	first.Shared, second.Shared = 2, 3
+	third.Shared = 4 // of nodes that n3 is none of
 	stranger := from("n3", third)
 	permuted([]document.Answer{from("n1", first), from("n2", second), stranger}, func(answers []document.Answer) {
 		list, _ := Conflicts(answers, rules)
@@ -224,6 +226,22 @@ func TestFacts(t *testing.T) {
 		list, _ := Conflicts(answers, rules)
 		if f := list[0].Holders[0].Facts; len(list) != 1 || f == nil || f.Behind != "stopped" {
 			t.Errorf("%d conflicts, %+v", len(list), f)
+		}
+	})
+}
+
+// What a node's books say now counts, not what they said of an earlier conflict that is over for it.
+func TestBooks(t *testing.T) {
+	a, b := on("n1", 1, 10), on("n2", 2, 20)
+	reserved := func(c document.Conflict, sandbox string) document.Conflict {
+		c.Books = []document.Book{{Node: "n1", BootID: a.BootID, Kind: "host-local", Reservation: &document.Reservation{Sandbox: sandbox}}}
+		return c
+	}
+	own := from("n1", reserved(conflict("x-1", detector.Resolved, 20, 30, a, b), "before"), reserved(conflict("x-2", detector.Confirmed, 40, 0, a, b), "now"))
+	permuted([]document.Answer{own, from("n2", conflict("x-1", detector.Confirmed, 20, 0, a, b))}, func(answers []document.Answer) {
+		list, _ := Conflicts(answers, rules)
+		if len(list) != 1 || len(list[0].Books) != 1 || list[0].Books[0].Reservation.Sandbox != "now" {
+			t.Errorf("%+v", list)
 		}
 	})
 }

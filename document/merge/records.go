@@ -161,7 +161,7 @@ func joined(records, ofAddress []record) document.Conflict {
 		c.ResolvedAt = time.Time{}
 	}
 	c.Routes = routes(present, c.Holders)
-	c.Books = books(records)
+	c.Books = books(present)
 	made := detector.Conflict{Key: c.Key(), Scope: c.Scope} // not c.Detector(), which refuses many holders
 	for _, b := range c.Holders {
 		made.Holders = append(made.Holders, b.Detector())
@@ -219,7 +219,7 @@ func routes(records []record, holders []document.Binding) (list []document.Route
 	return list
 }
 
-// books returns what the books of all nodes said.
+// books returns what the books of all nodes say.
 func books(records []record) (list []document.Book) {
 	for _, r := range records {
 		for _, b := range r.Books {
