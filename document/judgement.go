@@ -94,11 +94,11 @@ const (
 	ReasonNotGiven    = "not-given"    // remove: no network plugin gave it the address, but one gave it to another holder
 	ReasonNotReserved = "not-reserved" // remove: it was given the address, but the book of its node has it reserved for another holder
 	ReasonNewer       = "newer"        // remove: nobody was given the address, and it came last
-	ReasonOnNode      = "on-node"      // remove: it is a pod with the address of a node, which is older or permanent
+	ReasonOnNode      = "on-node"      // remove: it is a pod with the address of a node, which is older or permanent, or which no plugin gave to the pod
 	ReasonLifetime    = "lifetime"     // remove: it is a node whose address has a lifetime and is younger than the pod that was given it
 	ReasonGiven       = "given"        // keep: it was given the address
 	ReasonReserved    = "reserved"     // keep: it was given the address, and has it reserved
-	ReasonNode        = "node"         // keep: it is a node, whose address is older or permanent
+	ReasonNode        = "node"         // keep: it is a node, whose address the pods should not have
 	ReasonOlder       = "older"        // keep: nobody was given the address, and it came first
 	ReasonLast        = "last"         // keep: nothing is alive behind the others
 )

@@ -3,6 +3,7 @@ package judge
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/dupip/dupip/detector"
@@ -99,6 +100,13 @@ func TestBrokenLaws(t *testing.T) {
 				}
 			}
 		}),
+		"what decides by another node's word": func(c document.Conflict, ctx Context) *document.Judgement {
+			j := Of(c, ctx)
+			for n := range j.Holders {
+				j.Holders[n].By = ""
+			}
+			return j
+		},
 		"another node's book": wrong(func(c *document.Conflict) {
 			for n := range c.Books {
 				c.Books[n].Node, c.Books[n].BootID = c.Holders[0].Node, c.Holders[0].BootID
@@ -108,7 +116,7 @@ func TestBrokenLaws(t *testing.T) {
 	for _, l := range laws {
 		var of judges
 		for begin, broken := range breaks {
-			if len(l.name) >= len(begin) && l.name[:len(begin)] == begin {
+			if strings.HasPrefix(l.name, begin) {
 				of = broken
 			}
 		}

@@ -111,18 +111,13 @@ func (j *judging) decide(ctx Context, made *document.Judgement) string {
 	}
 	cause := ""
 	if !j.mayBeClones(live) {
-		cause = cmp.Or(j.notGiven(), j.twiceGiven(), j.byHand(), j.machine())
+		cause = cmp.Or(j.notGiven(), j.twiceGiven(), j.byHand())
+		cause = cmp.Or(j.machine(), cause) // an address of a node explains more
 	}
-	left := j.open()
-	if len(left) == 0 { // what is known contradicts itself
-		for _, n := range live {
-			j.all[n] = document.Judged{Holder: n, Verdict: document.Open}
-		}
-		return document.CauseUnknown
-	}
+	left := j.open() // each rule leaves the holder for which others go
 	if len(left) == 1 {
 		j.keep(left[0])
-		return j.causeOfRemoved(live, cause)
+		return cause
 	}
 	if made.Nodes = j.sharedRange(left); made.Nodes != nil {
 		return document.CauseSharedRange
@@ -164,12 +159,18 @@ func (j *judging) remove(n int, reason string) {
 	j.all[n].Verdict, j.all[n].Reason = document.Remove, reason
 }
 
-// removeBy removes a holder for what another one's node says.
-func (j *judging) removeBy(n, other int, reason string) {
+// removeBy removes a holder for what is known of any of these others. If none of them is on the holder's own node, another node says so.
+func (j *judging) removeBy(n int, others []int, reason string) {
 	j.remove(n, reason)
-	if b := j.c.Holders[other]; b.NodeID() != j.c.Holders[n].NodeID() {
-		j.all[n].By = b.Node
+	var by []string
+	for _, other := range others {
+		b := j.c.Holders[other]
+		if b.NodeID() == j.c.Holders[n].NodeID() {
+			return
+		}
+		by = append(by, b.Node)
 	}
+	j.all[n].By = slices.Min(by)
 }
 
 // open returns the holders without a verdict.

@@ -84,7 +84,10 @@ func made(r *rand.Rand, holders int) document.Conflict {
 		default:
 			book.Reservation = &document.Reservation{Sandbox: "sandbox-" + what}
 		}
-		c.Books = append(c.Books, book)
+		if c.Books = append(c.Books, book); pick(6) == 0 {
+			book.CNINetwork, book.Reservation, book.Error = "other", nil, ""
+			c.Books = append(c.Books, book)
+		}
 	}
 	return c
 }
@@ -118,8 +121,10 @@ func fewer(c document.Conflict) (list []document.Conflict) {
 			without(func(c *document.Conflict) { c.Holders[n].Pod = nil })
 		}
 	}
-	for n := range c.Books {
-		without(func(c *document.Conflict) { c.Books = slices.Delete(c.Books, n, n+1) })
+	for _, b := range c.Holders { // a node reads all its books at once
+		without(func(c *document.Conflict) {
+			c.Books = slices.DeleteFunc(c.Books, func(k document.Book) bool { return k.NodeID() == b.NodeID() })
+		})
 	}
 	without(func(c *document.Conflict) { c.Shared = 0 })
 	return list
@@ -185,6 +190,14 @@ var laws = []law{
 			}) {
 				return fmt.Sprintf("the book of %d gives the address out again", n)
 			}
+			if slices.ContainsFunc(c.Books, func(k document.Book) bool { return k.NodeID() == b.NodeID() && k.Covers && k.Reservation == nil }) {
+				return fmt.Sprintf("another book of the node of %d gives the address out again", n)
+			}
+			if v[n].Reason == document.ReasonNotReserved && slices.ContainsFunc(c.Holders, func(o document.Binding) bool {
+				return isLive(o) && !isHost(o) && o.NodeID() != b.NodeID() && isGiven(o)
+			}) {
+				return fmt.Sprintf("the nodes of %d and of another one share a range", n)
+			}
 		}
 		return ""
 	}},
@@ -225,7 +238,7 @@ var laws = []law{
 		slices.Reverse(turned.Holders)
 		w := byHolder(of(turned, ctx))
 		for n := range v {
-			if m := len(v) - 1 - n; v[n].Verdict != w[m].Verdict || v[n].Reason != w[m].Reason {
+			if m := len(v) - 1 - n; v[n].Verdict != w[m].Verdict || v[n].Reason != w[m].Reason || v[n].By != w[m].By {
 				return fmt.Sprintf("%d: %+v, turned %+v", n, v[n], w[m])
 			}
 		}
@@ -240,7 +253,7 @@ var laws = []law{
 			if v[n].Verdict != document.Remove {
 				left++
 			}
-			if v[n].Verdict == document.Keep && !lives(b) {
+			if v[n].Verdict == document.Keep && (!lives(b) || b.Unreachable) {
 				return fmt.Sprintf("%d is not known to be alive", n)
 			}
 		}
@@ -264,6 +277,20 @@ var laws = []law{
 			hearsay.Holders[n].Facts = nil
 			if v := byHolder(of(hearsay, ctx))[n]; v.Verdict == document.Remove && !c.Holders[n].Gone {
 				return fmt.Sprintf("%d goes", n)
+			}
+		}
+		return ""
+	}},
+	{"what decides by another node's word only is marked", func(of judges, c document.Conflict, v []document.Judged) string {
+		for n, b := range c.Holders {
+			if v[n].Verdict != document.Remove || v[n].By != "" || !isLive(b) {
+				continue
+			}
+			alone := c
+			alone.Holders = slices.DeleteFunc(slices.Clone(c.Holders), func(o document.Binding) bool { return o.NodeID() != b.NodeID() })
+			m := slices.IndexFunc(alone.Holders, func(o document.Binding) bool { return o.ID() == b.ID() })
+			if w := byHolder(of(alone, ctx))[m]; w.Verdict != document.Remove {
+				return fmt.Sprintf("%d goes, and its node alone says %s", n, w.Verdict)
 			}
 		}
 		return ""

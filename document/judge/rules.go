@@ -47,7 +47,7 @@ func (j *judging) dead() {
 // leftOver is the end of a judgement of at most one live holder.
 func (j *judging) leftOver() string {
 	for _, n := range j.open() {
-		if lives(j.c.Holders[n]) {
+		if b := j.c.Holders[n]; lives(b) && (j.over || !b.Unreachable) {
 			j.all[n].Verdict, j.all[n].Reason = document.Keep, document.ReasonLast
 		}
 	}
@@ -81,16 +81,11 @@ func (j *judging) told(n int) bool { return j.over || j.c.Holders[n].Facts != ni
 
 // notGiven removes the holders that no network plugin gave the address, if another live one was given it.
 func (j *judging) notGiven() (cause string) {
+	given := slices.DeleteFunc(j.open(), func(n int) bool { return !isGiven(j.c.Holders[n]) || !runs(j.c.Holders[n]) })
 	for _, n := range j.open() {
-		if !j.told(n) || !wasNotGiven(j.c.Holders[n]) {
-			continue
-		}
-		for _, other := range j.open() {
-			if b := j.c.Holders[other]; isGiven(b) && runs(b) {
-				j.removeBy(n, other, document.ReasonNotGiven)
-				cause = document.CauseByHand
-				break
-			}
+		if len(given) > 0 && j.told(n) && wasNotGiven(j.c.Holders[n]) {
+			j.removeBy(n, given, document.ReasonNotGiven)
+			cause = document.CauseByHand
 		}
 	}
 	return cause
@@ -98,7 +93,8 @@ func (j *judging) notGiven() (cause string) {
 
 // twiceGiven removes pods that were given the address, and whose node's book has it reserved for another one there that was given it, too:
 // the address of its successor is another one, and nothing frees the other's reservation. All others must have been given it, because one
-// of which that is not known may be the one that has to go.
+// of which that is not known may be the one that has to go. If one on another node was given it, too, the two nodes probably share a range,
+// and a successor may collide again: then only a sandbox goes that has its successor already.
 func (j *judging) twiceGiven() (cause string) {
 	open := j.open()
 	if j.has(open, func(b document.Binding) bool { return !isGiven(b) && !isHost(b) }) {
@@ -110,19 +106,21 @@ func (j *judging) twiceGiven() (cause string) {
 			if n == other || b.NodeID() != o.NodeID() || isHost(b) || isHost(o) || !j.told(n) || !runs(o) || !j.reservedFor(b, o) {
 				continue
 			}
-			if sameName(b, o) {
+			switch {
+			case sameName(b, o):
 				j.remove(n, document.ReasonReplaced)
 				cause = document.CauseLeftOver
-				continue
+			case !j.has(open, func(far document.Binding) bool { return !isHost(far) && far.NodeID() != b.NodeID() }):
+				j.remove(n, document.ReasonNotReserved)
+				cause = document.CauseLost
 			}
-			j.remove(n, document.ReasonNotReserved)
-			cause = document.CauseLost
 		}
 	}
 	return cause
 }
 
-// reservedFor reports whether the books of their node have the address reserved for o, and not for b.
+// reservedFor reports whether the books of their node have the address reserved for o, and not for b. One that cannot be read may have it
+// reserved for b, and one that has it for nobody may give it to the successor of b.
 func (j *judging) reservedFor(b, o document.Binding) bool {
 	if sandbox(b) == "" || sandbox(o) == "" {
 		return false
@@ -133,7 +131,7 @@ func (j *judging) reservedFor(b, o document.Binding) bool {
 			continue
 		}
 		switch r := book.Reservation; {
-		case book.Error != "", r != nil && r.Sandbox == sandbox(b): // one that cannot be read may have it
+		case book.Error != "", r == nil && book.Covers, r != nil && r.Sandbox == sandbox(b):
 			return false
 		case r != nil && r.Sandbox == sandbox(o):
 			found = true
@@ -154,14 +152,15 @@ func (j *judging) byHand() string {
 			return ""
 		}
 	}
-	for _, n := range open[1:] {
-		j.remove(n, document.ReasonNewer)
+	for i, n := range open[1:] {
+		j.removeBy(n, open[:i+1], document.ReasonNewer)
 	}
 	return document.CauseByHand
 }
 
 // machine decides between an address of a node itself and pods. A permanent one is the node's, and so is one that is older than the
-// pods: then the book of the pods is wrong. One with a lifetime that came after a pod that was given it is not.
+// pods: then the book of the pods is wrong. So is one that no network plugin gave to the pods. One with a lifetime that came after a pod
+// that was given it is not.
 func (j *judging) machine() string {
 	open := j.open()
 	hosts := slices.DeleteFunc(slices.Clone(open), func(n int) bool { return !isHost(j.c.Holders[n]) })
@@ -169,8 +168,7 @@ func (j *judging) machine() string {
 	if len(hosts) != 1 || len(pods) == 0 {
 		return ""
 	}
-	host := hosts[0]
-	facts := j.c.Holders[host].Facts
+	facts := j.c.Holders[hosts[0]].Facts
 	if facts == nil || facts.Machine == nil {
 		return ""
 	}
@@ -180,22 +178,19 @@ func (j *judging) machine() string {
 		made := created(b)
 		switch {
 		case !j.told(n):
-		case !m.Dynamic, !m.Since.IsZero() && m.Since.Before(made.Add(-tolerance)):
+		case !m.Dynamic, wasNotGiven(b), !m.Since.IsZero() && m.Since.Before(made.Add(-tolerance)):
 			stays++
-		case m.Since.IsZero() || made.IsZero() || !m.Since.After(made.Add(tolerance)):
-		case wasNotGiven(b):
-			stays++
-		case isGiven(b) && runs(b):
+		case isGiven(b) && runs(b) && !made.IsZero() && m.Since.After(made.Add(tolerance)):
 			goes++
 		}
 	}
 	switch len(pods) {
 	case stays:
 		for _, n := range pods {
-			j.removeBy(n, host, document.ReasonOnNode)
+			j.removeBy(n, hosts, document.ReasonOnNode)
 		}
 	case goes:
-		j.removeBy(host, pods[0], document.ReasonLifetime)
+		j.removeBy(hosts[0], pods, document.ReasonLifetime)
 	default:
 		return ""
 	}
@@ -224,38 +219,18 @@ func (j *judging) keep(n int) {
 	j.all[n].Verdict, j.all[n].Reason = document.Keep, reason
 }
 
-// causeOfRemoved is the cause of a conflict in which one holder stays.
-func (j *judging) causeOfRemoved(live []int, cause string) string {
-	switch { // an address of a node explains more than that a pod was not given it
-	case j.has(live, isHost) && slices.ContainsFunc(live, func(n int) bool {
-		return j.all[n].Reason == document.ReasonOnNode || j.all[n].Reason == document.ReasonLifetime
-	}):
-		return document.CauseNodeAddress
-	case cause == "":
-		return document.CauseUnknown
-	}
-	return cause
-}
-
-// sharedRange returns the nodes that give out the addresses of one range, by their books.
-func (j *judging) sharedRange(left []int) (ids []string) {
-	var by []document.Book
-	for _, n := range left {
-		id := j.c.Holders[n].NodeID()
+// sharedRange returns the nodes that give out the addresses of one range, by their books: several, or one for several networks.
+func (j *judging) sharedRange(left []int) []string {
+	networks := make(map[[2]string]bool) // by node and name
+	ids := j.nodes(left, func(b document.Binding) (covers bool) {
 		for _, book := range j.c.Books {
-			if book.NodeID() == id && book.Covers && !slices.ContainsFunc(by, func(o document.Book) bool {
-				return o.NodeID() == id && o.CNINetwork == book.CNINetwork
-			}) {
-				by = append(by, book)
+			if book.Covers && book.NodeID() == b.NodeID() {
+				networks[[2]string{book.NodeID(), book.CNINetwork}], covers = true, true
 			}
 		}
-	}
-	if len(by) > 1 {
-		for _, book := range by {
-			if !slices.Contains(ids, book.NodeID()) {
-				ids = append(ids, book.NodeID())
-			}
-		}
+		return covers
+	})
+	if len(networks) > 1 {
 		return ids
 	}
 	return nil

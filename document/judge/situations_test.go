@@ -58,6 +58,9 @@ func TestSituations(t *testing.T) {
 	lost.Unreachable = true
 	bare := holder("n2", "bare", 5)
 	bare.Facts = nil
+	silent := behindIt(lost, document.BehindRunning)
+	second := book("n1", "")
+	second.CNINetwork = "other"
 	clone, namesake := holder("n2", "old", 5), holder("n1", "young", 5)
 	clone.Pod.UID = "uid-old"
 	namesake.BootID = "another"
@@ -84,6 +87,9 @@ func TestSituations(t *testing.T) {
 		{"a reservation that moved to the newcomer", pair(old, young), []document.Book{book("n1", "sandbox-young")}, 0, document.CauseLost, "remove not-reserved, keep reserved", document.Certain},
 		{"a reservation that stays with the older one", pair(old, young), []document.Book{book("n1", "sandbox-old")}, 0, document.CauseLost, "keep reserved, remove not-reserved", document.Certain},
 		{"a reservation of nobody", pair(old, young), []document.Book{book("n1", "")}, 0, document.CauseUnknown, "open, open", document.Undecided},
+		{"a reservation of one of the networks that give out the range", pair(old, young), []document.Book{book("n1", "sandbox-young"), second}, 0, document.CauseSharedRange, "open, open", document.Undecided},
+		{"a reservation, and a pod of another node that was given the address, too", append(pair(old, young), holder("n2", "far", 3)), []document.Book{book("n1", "sandbox-young"), book("n2", "sandbox-far")}, 0, document.CauseSharedRange, "open, open, open", document.Undecided},
+		{"a stopped sandbox, and a node that does not answer", pair(behindIt(old, document.BehindStopped), silent), nil, 0, document.CauseLeftOver, "remove stopped, open", document.Certain},
 		{"a book that was not read", pair(old, young), nil, 0, document.CauseUnknown, "open, open", document.Undecided},
 		{"another node's book that was not read", pair(old, holder("n2", "far", 5)), nil, 0, document.CauseUnknown, "open, open", document.Undecided},
 		{"a node that does not answer", pair(old, lost), nil, 0, document.CauseUnreachable, "open, open", document.Undecided},
@@ -113,6 +119,40 @@ func verdicts(j *document.Judgement) (text string) {
 		}
 	}
 	return text
+}
+
+// TestByWhom: what decides against a holder only by another node's word is marked with that node, whatever order the holders are in.
+func TestByWhom(t *testing.T) {
+	byHand := func(node, name string, minutes int) document.Binding {
+		return given(holder(node, name, minutes), detector.GivenNo)
+	}
+	for _, c := range []struct {
+		name    string
+		holders []document.Binding
+		want    string // by whom the last holder goes
+	}{
+		{"given on another node", []document.Binding{holder("n2", "far", 60), byHand("n1", "young", 5)}, "n2"},
+		{"given on its own node, too", []document.Binding{holder("n2", "far", 60), holder("n1", "old", 40), byHand("n1", "young", 5)}, ""},
+		{"given on two others", []document.Binding{holder("n3", "other", 60), holder("n2", "far", 40), byHand("n1", "young", 5)}, "n2"},
+		{"taken by hand, later than on another node", []document.Binding{byHand("n2", "far", 60), byHand("n1", "young", 5)}, "n2"},
+		{"taken by hand, later than on its own node, too", []document.Binding{byHand("n2", "far", 60), byHand("n1", "old", 40), byHand("n1", "young", 5)}, ""},
+		{"the address of another node", []document.Binding{machine("n2", 60, true), holder("n1", "young", 5)}, "n2"},
+		{"given on another node before this one had it", []document.Binding{holder("n2", "far", 60), machine("n1", 5, true)}, "n2"},
+		{"given there and here before this one had it", []document.Binding{holder("n2", "far", 60), holder("n1", "old", 40), machine("n1", 5, true)}, ""},
+		{"reserved on its own node", []document.Binding{holder("n1", "old", 60), holder("n1", "young", 5)}, ""},
+	} {
+		conflict := document.Conflict{
+			Network: "default", IP: at, State: detector.Confirmed, ConfirmedAt: now.Add(-4 * time.Minute), Holders: c.holders,
+			Books: []document.Book{book("n1", "sandbox-old")},
+		}
+		last := len(c.holders) - 1
+		v := byHolder(Of(conflict, ctx))[last]
+		slices.Reverse(conflict.Holders)
+		turned := byHolder(Of(conflict, ctx))[0]
+		if v.Verdict != document.Remove || v.By != c.want || turned.Verdict != document.Remove || turned.By != c.want {
+			t.Errorf("%s: %+v, turned %+v", c.name, v, turned)
+		}
+	}
 }
 
 // TestWaits: no holder is named before the facts of all have come, or three seconds are over.
