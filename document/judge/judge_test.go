@@ -161,7 +161,7 @@ var laws = []law{
 				continue
 			}
 			if !slices.ContainsFunc(c.Holders, func(o document.Binding) bool {
-				return isHost(o) && o.Facts != nil && o.Facts.Machine != nil && (!o.Facts.Machine.Dynamic || o.Facts.Machine.Since.Before(b.Pod.CreatedAt))
+				return isHost(o) && o.Facts != nil && o.Facts.Machine != nil && (!o.Facts.Machine.Dynamic || !o.Facts.Machine.Since.IsZero() && o.Facts.Machine.Since.Before(b.Pod.CreatedAt))
 			}) {
 				return fmt.Sprintf("%d goes", n)
 			}

@@ -103,7 +103,7 @@ func (j *judging) twiceGiven() (cause string) {
 	for _, n := range open {
 		for _, other := range open {
 			b, o := j.c.Holders[n], j.c.Holders[other]
-			if n == other || b.NodeID() != o.NodeID() || isHost(b) || isHost(o) || !j.told(n) || !runs(o) || !j.reservedFor(b, o) {
+			if n == other || b.NodeID() != o.NodeID() || !j.told(n) || !runs(o) || !j.reservedFor(b, o) {
 				continue
 			}
 			switch {
@@ -122,28 +122,27 @@ func (j *judging) twiceGiven() (cause string) {
 // reservedFor reports whether the books of their node have the address reserved for o, and not for b. One that cannot be read may have it
 // reserved for b, and one that has it for nobody may give it to the successor of b.
 func (j *judging) reservedFor(b, o document.Binding) bool {
-	if sandbox(b) == "" || sandbox(o) == "" {
-		return false
-	}
 	found := false
 	for _, book := range j.c.Books {
-		if book.NodeID() != b.NodeID() {
-			continue
-		}
 		switch r := book.Reservation; {
-		case book.Error != "", r == nil && book.Covers, r != nil && r.Sandbox == sandbox(b):
+		case book.NodeID() != b.NodeID():
+		case sandbox(b) == "", book.Error != "", r == nil && book.Covers, isFor(r, b):
 			return false
-		case r != nil && r.Sandbox == sandbox(o):
+		case isFor(r, o):
 			found = true
 		}
 	}
 	return found
 }
 
+func isFor(r *document.Reservation, b document.Binding) bool {
+	return r != nil && r.Sandbox != "" && r.Sandbox == sandbox(b)
+}
+
 // byHand removes the newest ones of holders that all have taken the address by hand.
 func (j *judging) byHand() string {
 	open := j.open()
-	if len(open) < 2 || j.has(open, func(b document.Binding) bool { return !wasNotGiven(b) || isHost(b) || !runs(b) }) {
+	if len(open) < 2 || j.has(open, func(b document.Binding) bool { return !wasNotGiven(b) || !runs(b) }) {
 		return ""
 	}
 	slices.SortStableFunc(open, func(x, y int) int { return j.c.Holders[x].FirstSeen.Compare(j.c.Holders[y].FirstSeen) })
@@ -197,18 +196,15 @@ func (j *judging) machine() string {
 	return document.CauseNodeAddress
 }
 
-// keep keeps the only holder that is left, if it is known to be alive.
+// keep keeps the only holder that is left of several live ones: others go only if it is known to be alive.
 func (j *judging) keep(n int) {
 	b := j.c.Holders[n]
-	if !lives(b) {
-		return
-	}
 	reason := document.ReasonLast
 	switch {
 	case isHost(b):
 		reason = document.ReasonNode
 	case isGiven(b) && slices.ContainsFunc(j.c.Books, func(book document.Book) bool {
-		return book.NodeID() == b.NodeID() && book.Reservation != nil && sandbox(b) != "" && book.Reservation.Sandbox == sandbox(b)
+		return book.NodeID() == b.NodeID() && isFor(book.Reservation, b)
 	}):
 		reason = document.ReasonReserved
 	case isGiven(b):
@@ -321,5 +317,5 @@ func sandbox(b document.Binding) string {
 }
 
 func sameName(a, b document.Binding) bool {
-	return a.ID() != b.ID() && a.Pod != nil && b.Pod != nil && a.Pod.Name != "" && a.Pod.Name == b.Pod.Name && a.Pod.Namespace == b.Pod.Namespace
+	return a.Pod != nil && b.Pod != nil && a.Pod.Name != "" && a.Pod.Name == b.Pod.Name && a.Pod.Namespace == b.Pod.Namespace
 }

@@ -2,11 +2,13 @@ package judge
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 )
 
@@ -40,6 +42,16 @@ func behindIt(b document.Binding, is document.Behind) document.Binding {
 	return b
 }
 
+// changed returns a holder with other facts than those of [holder], which are its own.
+func changed(b document.Binding, change func(*document.Binding)) document.Binding {
+	if b.Pod != nil {
+		b.Pod = new(*b.Pod)
+	}
+	b.Facts = new(*b.Facts)
+	change(&b)
+	return b
+}
+
 func book(node, sandbox string) document.Book {
 	b := document.Book{Node: node, BootID: "boot-" + node, Kind: "host-local", CNINetwork: "pods", Covers: true}
 	if sandbox != "" {
@@ -61,6 +73,31 @@ func TestSituations(t *testing.T) {
 	silent := behindIt(lost, document.BehindRunning)
 	second := book("n1", "")
 	second.CNINetwork = "other"
+	third, elsewhere, unreadable := book("n1", "sandbox-third"), second, second
+	elsewhere.Covers, unreadable.Error = false, "permission denied"
+	gone := changed(young, func(b *document.Binding) { b.Gone = true })
+	heir := changed(young, func(b *document.Binding) { b.Pod.Name = "old" })
+	noUID := func(b document.Binding) document.Binding {
+		return changed(b, func(b *document.Binding) { b.Pod.UID = "" })
+	}
+	process := changed(given(holder("n2", "", 5), detector.GivenNo), func(b *document.Binding) { b.Pod, b.Facts.Behind = nil, document.BehindAlive })
+	unnamed := changed(given(young, detector.GivenNo), func(b *document.Binding) { b.Pod = nil })
+	noSandbox := func(b document.Binding) document.Binding {
+		return changed(b, func(b *document.Binding) { b.Pod.Sandbox = "" })
+	}
+	atOnce := func(dynamic bool, later time.Duration) document.Binding { // an address of a node, so long after old was made
+		return changed(machine("n1", 60, dynamic), func(b *document.Binding) {
+			b.Facts.Machine = new(*b.Facts.Machine)
+			b.Facts.Machine.Since = old.Pod.CreatedAt.Add(later)
+		})
+	}
+	sinceUnknown := changed(machine("n2", 5, true), func(b *document.Binding) {
+		b.Facts.Machine = new(*b.Facts.Machine)
+		b.Facts.Machine.Since = time.Time{}
+	})
+	byHand := func(seen time.Duration, found bool) document.Binding { // seen so long after old
+		return changed(given(young, detector.GivenNo), func(b *document.Binding) { b.FirstSeen, b.FoundAtStart = old.FirstSeen.Add(seen), found })
+	}
 	clone, namesake := holder("n2", "old", 5), holder("n1", "young", 5)
 	clone.Pod.UID = "uid-old"
 	namesake.BootID = "another"
@@ -90,6 +127,36 @@ func TestSituations(t *testing.T) {
 		{"a reservation of one of the networks that give out the range", pair(old, young), []document.Book{book("n1", "sandbox-young"), second}, 0, document.CauseSharedRange, "open, open", document.Undecided},
 		{"a reservation, and a pod of another node that was given the address, too", append(pair(old, young), holder("n2", "far", 3)), []document.Book{book("n1", "sandbox-young"), book("n2", "sandbox-far")}, 0, document.CauseSharedRange, "open, open, open", document.Undecided},
 		{"a stopped sandbox, and a node that does not answer", pair(behindIt(old, document.BehindStopped), silent), nil, 0, document.CauseLeftOver, "remove stopped, open", document.Certain},
+		{"a reservation, and a network that does not give out the range", pair(old, young), []document.Book{book("n1", "sandbox-young"), elsewhere}, 0, document.CauseLost, "remove not-reserved, keep reserved", document.Certain},
+		{"a reservation, and a book that cannot be read", pair(old, young), []document.Book{book("n1", "sandbox-young"), unreadable}, 0, document.CauseSharedRange, "open, open", document.Undecided},
+		{"a reservation of a third sandbox", pair(old, young), []document.Book{third}, 0, document.CauseUnknown, "open, open", document.Undecided},
+		{"a reservation for two interfaces of one sandbox", pair(old, changed(young, func(b *document.Binding) { b.Pod.Sandbox = "sandbox-old" })), []document.Book{book("n1", "sandbox-old")}, 0, document.CauseUnknown, "open, open", document.Undecided},
+		{"a reservation, and a holder whose sandbox is not known", pair(noSandbox(old), young), []document.Book{book("n1", "sandbox-young")}, 0, document.CauseUnknown, "open, open", document.Undecided},
+		{"a reservation without a sandbox yet, and a holder whose sandbox is not known", pair(old, noSandbox(young)), []document.Book{{Node: "n1", BootID: "boot-n1", Covers: true, Reservation: &document.Reservation{}}}, 0, document.CauseUnknown, "open, open", document.Undecided},
+		{"a reservation, and a node's address of unknown age", append(pair(old, young), sinceUnknown), []document.Book{book("n1", "sandbox-young")}, 0, document.CauseNodeAddress, "remove not-reserved, open, open", document.Undecided},
+		{"a pod in whose place another one was made", pair(old, heir), []document.Book{book("n1", "sandbox-young")}, 0, document.CauseLeftOver, "remove replaced, keep reserved", document.Certain},
+		{"a pod in whose place another one was made, and one of another node", append(pair(old, heir), holder("n2", "far", 3)), []document.Book{book("n1", "sandbox-young"), book("n2", "sandbox-far")}, 0, document.CauseSharedRange, "remove replaced, open, open", document.Undecided},
+		{"an address taken by hand, reserved for a third sandbox", pair(old, given(young, detector.GivenNo)), []document.Book{third}, 0, document.CauseByHand, "keep given, remove not-given", document.Certain},
+		{"an address taken by hand, and a reservation without a sandbox yet", pair(noSandbox(old), given(young, detector.GivenNo)), []document.Book{{Node: "n1", BootID: "boot-n1", Covers: true, Reservation: &document.Reservation{}}}, 0, document.CauseByHand, "keep given, remove not-given", document.Certain},
+		{"two addresses taken by hand at about the same time", pair(given(old, detector.GivenNo), byHand(tolerance/2, false)), nil, 0, document.CauseUnknown, "open, open", document.Undecided},
+		{"two addresses taken by hand, one found when the agent started", pair(given(old, detector.GivenNo), byHand(time.Minute, true)), nil, 0, document.CauseUnknown, "open, open", document.Undecided},
+		{"an address taken by hand, and a node's younger one", pair(given(old, detector.GivenNo), machine("n1", 5, true)), nil, 0, document.CauseNodeAddress, "remove on-node, keep node", document.Certain},
+		{"a node's address of unknown age", pair(old, sinceUnknown), nil, 0, document.CauseNodeAddress, "open, open", document.Undecided},
+		{"a node's address just before the pod", pair(old, atOnce(true, -tolerance/2)), nil, 0, document.CauseNodeAddress, "open, open", document.Undecided},
+		{"a node's address just after the pod", pair(old, atOnce(true, tolerance/2)), nil, 0, document.CauseNodeAddress, "open, open", document.Undecided},
+		{"a process on another node", pair(old, process), nil, 0, document.CauseByHand, "keep given, remove not-given", document.Likely},
+		{"an address taken by hand, and a pod that the runtime does not list", pair(behindIt(old, document.BehindAlive), given(young, detector.GivenNo)), nil, 0, document.CauseByHand, "keep given, remove not-given", document.Certain},
+		{"an address taken by hand, and a pod that CNI's result has no more", pair(given(others, detector.GivenYes), given(young, detector.GivenNo)), nil, 0, document.CauseByHand, "keep given, remove not-given", document.Certain},
+		{"a node's permanent address, also taken by hand", append(pair(old, given(young, detector.GivenNo)), machine("n1", 5, false)), nil, 0, document.CauseNodeAddress, "remove on-node, remove not-given, keep node", document.Certain},
+		{"a reservation that moved to a pod of that name in another namespace", pair(old, changed(heir, func(b *document.Binding) { b.Pod.Namespace = "test" })), []document.Book{book("n1", "sandbox-young")}, 0, document.CauseLost, "remove not-reserved, keep reserved", document.Certain},
+		{"a reservation that moved, of pods without names", pair(changed(old, func(b *document.Binding) { b.Pod.Name = "" }), changed(young, func(b *document.Binding) { b.Pod.Name = "" })), []document.Book{book("n1", "sandbox-young")}, 0, document.CauseLost, "remove not-reserved, keep reserved", document.Certain},
+		{"a pod without a name yet on one node", pair(old, unnamed), nil, 0, document.CauseByHand, "keep given, remove not-given", document.Certain},
+		{"a pod that has gone", pair(old, gone), nil, 0, document.CauseEnding, "keep last, remove gone", document.Certain},
+		{"pods of one name on two nodes", pair(old, changed(clone, func(b *document.Binding) { b.Pod.UID = "another" })), nil, 0, document.CauseUnknown, "open, open", document.Undecided},
+		{"pods of one name and without UIDs on two nodes", pair(noUID(old), noUID(clone)), nil, 0, document.CauseUnknown, "open, open", document.Undecided},
+		{"two nodes, one of which gives out the range", pair(old, holder("n2", "far", 5)), []document.Book{book("n1", "sandbox-old"), {Node: "n2", BootID: "boot-n2"}}, 0, document.CauseUnknown, "open, open", document.Undecided},
+		{"two nodes that share few addresses", pair(old, holder("n2", "far", 5)), nil, document.FewShared, document.CauseUnknown, "open, open", document.Undecided},
+		{"one node of two that share many addresses", pair(old, young), nil, 9, document.CauseUnknown, "open, open", document.Undecided},
 		{"a book that was not read", pair(old, young), nil, 0, document.CauseUnknown, "open, open", document.Undecided},
 		{"another node's book that was not read", pair(old, holder("n2", "far", 5)), nil, 0, document.CauseUnknown, "open, open", document.Undecided},
 		{"a node that does not answer", pair(old, lost), nil, 0, document.CauseUnreachable, "open, open", document.Undecided},
@@ -103,7 +170,7 @@ func TestSituations(t *testing.T) {
 			t.Errorf("%s: %s, %s, %s; want %s, %s, %s", c.name, j.Cause, got, j.Confidence, c.cause, c.verdicts, c.confidence)
 		}
 		conflict.State, conflict.ResolvedAt = detector.Resolved, now
-		if j := Of(conflict, ctx); c.cause != document.CauseUnreachable && j.Cause != c.cause {
+		if j := Of(conflict, ctx); c.cause != document.CauseUnreachable && c.cause != document.CauseEnding && j.Cause != c.cause {
 			t.Errorf("%s, when it is over: %s", c.name, j.Cause)
 		}
 	}
@@ -174,10 +241,50 @@ func TestWaits(t *testing.T) {
 	if j := Of(c, Context{Now: now.Add(time.Second)}); j.Cause != document.CauseByHand {
 		t.Errorf("with all facts: %s", j.Cause)
 	}
+	late := c
+	late.ConfirmedAt, late.Holders = now.Add(-time.Hour), append(slices.Clone(c.Holders), holder("n3", "late", 0))
+	late.Holders[2].Facts = nil
+	if j := Of(late, Context{Now: now.Add(time.Second)}); j.Cause != document.CauseComing {
+		t.Errorf("a holder that came late: %s", j.Cause)
+	}
 	c.Holders[1].Facts = nil
 	c.Holders[0].Facts = &document.Facts{Behind: document.BehindStopped}
 	if j := Of(c, Context{Now: now.Add(time.Second)}); j.Cause != document.CauseLeftOver {
 		t.Errorf("what is left over need not wait: %s", j.Cause)
+	}
+}
+
+// TestOrder: those that have to go are first, by their reasons, and who stays is last.
+func TestOrder(t *testing.T) {
+	j := Of(document.Conflict{Network: "default", IP: at, State: detector.Confirmed, ConfirmedAt: now.Add(-time.Minute), Holders: []document.Binding{
+		holder("n1", "old", 60), given(holder("n1", "young", 5), detector.GivenNo), behindIt(holder("n1", "left", 70), document.BehindStopped),
+		given(holder("n2", "far", 5), detector.GivenUnknown),
+	}}, ctx)
+	var order []int
+	for _, v := range j.Holders {
+		order = append(order, v.Holder)
+	}
+	if !slices.Equal(order, []int{2, 1, 0, 3}) {
+		t.Errorf("%v: %+v", order, j.Holders)
+	}
+}
+
+// TestAround: only live agents are compared.
+func TestAround(t *testing.T) {
+	away := now.Add(-time.Hour)
+	member := func(name string, change func(*cluster.Member)) cluster.Member {
+		m := cluster.Member{Name: name, Boot: "boot-" + name, Role: cluster.Agent, State: cluster.Alive, Namesake: true, AwayFrom: away, AwayUntil: now}
+		change(&m)
+		return m
+	}
+	c := Around([]cluster.Member{
+		member("n1", func(*cluster.Member) {}),
+		member("n2", func(m *cluster.Member) { m.Namesake, m.AwayFrom = false, time.Time{} }),
+		member("n3", func(m *cluster.Member) { m.State = cluster.Dead }),
+		member("n4", func(m *cluster.Member) { m.Role = cluster.Reporter }),
+	})
+	if want := (Context{Away: map[string][]Away{"n1/boot-n1": {{away, now}}}, Namesakes: map[string]bool{"n1": true}}); !reflect.DeepEqual(c, want) {
+		t.Errorf("%+v", c)
 	}
 }
 
@@ -195,9 +302,51 @@ func TestAway(t *testing.T) {
 	if c.Shared = 9; Of(c, lost).Cause != document.CauseAway {
 		t.Errorf("many were replaced: %+v", Of(c, lost))
 	}
-	lost.Away["n1/boot-n1"][0].Until = now.Add(-6 * time.Minute)
-	if j := Of(c, lost); j.Cause == document.CauseAway {
-		t.Errorf("it came later: %+v", j)
+	for what, away := range map[string]Away{
+		"it came later":   {now.Add(-10 * time.Minute), now.Add(-6 * time.Minute)},
+		"it came earlier": {c.Holders[1].FirstSeen.Add(noticedWithin + time.Second), now},
+	} {
+		if j := Of(c, Context{Now: now, Away: map[string][]Away{"n1/boot-n1": {away}}}); j.Cause == document.CauseAway {
+			t.Errorf("%s: %+v", what, j)
+		}
+	}
+	began := changed(c.Holders[1], func(b *document.Binding) { b.FirstSeen, b.FoundAtStart = now, true })
+	if j := Of(document.Conflict{IP: at, State: detector.Confirmed, Holders: []document.Binding{c.Holders[0], began}}, lost); j.Cause != document.CauseAway {
+		t.Errorf("it was made meanwhile, before its agent started: %+v", j)
+	}
+	noticed := []Away{{c.Holders[1].FirstSeen.Add(noticedWithin / 2), now}}
+	if j := Of(c, Context{Now: now, Away: map[string][]Away{"n2/boot-n2": noticed}}); j.Cause != document.CauseAway {
+		t.Errorf("the newer one's node was lost, which was noticed later: %+v", j)
+	}
+	of := Context{Now: now, Away: map[string][]Away{"n1/boot-n1": noticed, "n2/boot-n2": noticed}}
+	if c.Holders[1] = holder("n1", "young", 5); Of(c, of).Cause == document.CauseAway {
+		t.Errorf("both are on one node: %+v", Of(c, of))
+	}
+	c.Holders, c.Shared = []document.Binding{given(holder("n1", "old", 60), detector.GivenUnknown), machine("n2", 5, true)}, 0
+	if j := Of(c, of); j.Cause != document.CauseNodeAddress {
+		t.Errorf("the newer one is a node: %+v", j)
+	}
+}
+
+// TestOver: a conflict that is over is explained by what was known, also by other nodes.
+func TestOver(t *testing.T) {
+	old, young := holder("n1", "old", 60), given(holder("n2", "young", 5), detector.GivenNo)
+	is := func(b document.Binding, change func(*document.Binding)) document.Binding { return changed(b, change) }
+	for _, c := range []struct {
+		name            string
+		holders         []document.Binding
+		cause, verdicts string
+	}{
+		{"all have gone", []document.Binding{is(old, func(b *document.Binding) { b.Gone = true }), is(young, func(b *document.Binding) { b.Gone = true })}, document.CauseByHand, "keep given, remove not-given"},
+		{"the node of the other one did not answer", []document.Binding{behindIt(old, document.BehindStopped), is(young, func(b *document.Binding) { b.Unreachable = true })}, document.CauseLeftOver, "remove stopped, keep last"},
+		{"its node has not told", []document.Binding{old, is(young, func(b *document.Binding) { b.Facts = nil })}, document.CauseByHand, "keep given, remove not-given"},
+		{"no UID came", []document.Binding{old, is(young, func(b *document.Binding) { b.Pod.UID = "" })}, document.CauseByHand, "keep given, remove not-given"},
+	} {
+		over := document.Conflict{Network: "default", IP: at, State: detector.Resolved, ConfirmedAt: now, ResolvedAt: now, Holders: c.holders}
+		j := Of(over, Context{Now: now, Namesakes: map[string]bool{"n1": true}}) // who has its name now
+		if got := verdicts(j); j.Cause != c.cause || got != c.verdicts {
+			t.Errorf("%s: %s, %s", c.name, j.Cause, got)
+		}
 	}
 }
 
