@@ -57,13 +57,11 @@ func checkFacts(holders []Binding, node string) {
 	}
 }
 
-// changeFacts changes a copy of the facts of each holder.
+// changeFacts changes the facts of each holder.
 func changeFacts(holders []Binding, change func(*Facts)) {
-	for i := range holders {
-		if known := holders[i].Facts; known != nil {
-			short := *known // the other one is read by others
-			change(&short)
-			holders[i].Facts = &short
+	for _, b := range holders {
+		if b.Facts != nil {
+			change(b.Facts)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sort"
 	"time"
 
@@ -24,11 +23,17 @@ var reportSize = size{bytes: 256 << 10, elements: 4 * MaxHolders, fields: 64 * M
 // long it leaves out facts, the most important ones last, then what books say, holders, the last ones, and the ends of texts. at is now.
 func (c *Conflict) EncodeReport(at time.Time, limit int) ([]byte, error) {
 	r := report{at.Round(0), *c}
-	r.Conflict.Holders = slices.Clone(c.Holders)
 	text, packed, err := pack(r, small)
 	fits := func() bool {
 		had, _ := measure(text)
 		return err != nil || len(packed) <= limit && had.times(reportSize) <= 1
+	}
+	if fits() {
+		return packed, err
+	}
+	r = report{} // a copy: c stays as it is
+	if err := json.Unmarshal(text, &r); err != nil {
+		return nil, fmt.Errorf("encoding a document: %w", err)
 	}
 	for _, leave := range []func(){
 		func() {
@@ -52,15 +57,8 @@ func (c *Conflict) EncodeReport(at time.Time, limit int) ([]byte, error) {
 		with(2 + sort.Search(len(all)-3, func(more int) bool { return !with(3 + more) }))
 	}
 	for longest := MaxName / 2; !fits(); longest /= 2 {
-		switch {
-		case longest < 7:
+		if longest < 7 {
 			return nil, fmt.Errorf("a report of a conflict needs %d bytes", len(packed))
-		case longest == MaxName/2: // the texts of c stay as they are
-			var own report
-			if err := json.Unmarshal(text, &own); err != nil {
-				return nil, fmt.Errorf("encoding a document: %w", err)
-			}
-			r = own
 		}
 		shorten(&r.Conflict, longest)
 		text, packed, err = pack(r, small)
