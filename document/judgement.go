@@ -45,7 +45,7 @@ type Machine struct {
 	Since   time.Time `json:"since,omitzero"`
 }
 
-// Judgement is what is decided about a confirmed conflict, by all facts of its document. It is made once; every surface prints it.
+// Judgement is what dupip concludes from all facts of a confirmed conflict's document. Every surface prints the same one.
 type Judgement struct {
 	// Holders has each index of Conflict.Holders once, in the order in which they have to go: those that stay are last.
 	Holders []Judged `json:"holders"`
@@ -62,12 +62,12 @@ type Judgement struct {
 	Steps []Step `json:"steps"`
 }
 
-// Judged is what is decided about one holder.
+// Judged is the verdict on one holder.
 type Judged struct {
 	Holder  int    `json:"holder"`  // index in Conflict.Holders
 	Verdict string `json:"verdict"` // "remove", "keep" or "open"
 	Reason  string `json:"reason,omitzero"`
-	// By names the node whose word decides against the holder, if it is not the holder's own.
+	// By names the other node whose facts decide against the holder, empty if those of its own node do.
 	By string `json:"by,omitzero"`
 }
 

@@ -1,5 +1,5 @@
-// Package judge decides about a conflict: which holders have to go, which stay, and why the address has several. It is pure, and the only
-// place where that is decided.
+// Package judge decides which holders of a conflict have to go, which stay, and why the address has several. It is pure, and no other
+// package decides that.
 //
 // Fewer facts give the same verdict of a holder, or none: a node that lacks a fact may abstain, and two nodes never contradict each
 // other. So each verdict of a live holder needs the facts that could turn it, above all that those who stay are alive.
@@ -27,7 +27,7 @@ type Context struct {
 // Away is when a node was lost, and came back.
 type Away struct{ From, Until time.Time }
 
-// Around is what a member knows besides conflicts: the names that two live nodes have, and when it had lost others.
+// Around returns what a member knows besides conflicts: the names that two live agents have, and when it had lost others.
 func Around(members []cluster.Member) Context {
 	c := Context{Away: make(map[string][]Away), Namesakes: make(map[string]bool)}
 	for _, m := range members {
