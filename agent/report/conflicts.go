@@ -17,17 +17,20 @@ type view struct {
 	made   time.Time
 }
 
-// recentView is newView for one conflict of many: it is up to a second old.
+// recentView returns a view for one conflict of many. It is up to a second old.
 func (r *Report) recentView() *view {
 	if r.view == nil || time.Since(r.view.made) > time.Second {
-		r.view = r.newView()
+		r.view = r.newView(r.Detector.Conflicts(false))
 	}
 	return r.view
 }
 
-func (r *Report) newView() *view {
+func (r *Report) newView(conflicts []detector.Conflict) *view {
 	v := &view{Report: r, shared: make(map[[2]string]int), inUse: make(map[string]bool), pods: make(map[string]detector.Pod), made: time.Now()}
-	for _, c := range r.judged() {
+	for _, c := range conflicts {
+		if !isJudged(&c) {
+			continue
+		}
 		for pair := range pairs(c.Holders) {
 			v.shared[pair]++
 		}
@@ -57,9 +60,6 @@ func pairs(holders []detector.Binding) map[[2]string]bool {
 	}
 	return pairs
 }
-
-// conflict returns the document of one conflict.
-func (r *Report) conflict(c detector.Conflict) document.Conflict { return r.newView().conflict(c) }
 
 // conflict returns the document of a conflict with what this node knows besides. While it is open that is what the books say now, later
 // what they said when they were read first.

@@ -14,7 +14,8 @@ const watchBuffer = 1024
 func (r *Report) WatchConflicts(ctx context.Context) (<-chan document.ConflictEvent, error) {
 	var watch chan document.ConflictEvent
 	err := r.Do(ctx, func() {
-		open, view := r.Detector.Conflicts(false), r.newView()
+		open := r.Detector.Conflicts(false)
+		view := r.newView(open)
 		watch = make(chan document.ConflictEvent, len(open)+watchBuffer)
 		for _, c := range open {
 			at := c.SuspectedAt

@@ -75,11 +75,14 @@ func (w *wanted) read() reading {
 	return r
 }
 
-// want returns what to read, nil if the last reading does. Call it in the goroutine that owns the parts.
-func (r *Report) want(now time.Time) *wanted {
+// want returns what to read for these conflicts, nil if the last reading does. Call it in the goroutine that owns the parts.
+func (r *Report) want(judged []detector.Conflict, now time.Time) *wanted {
 	w, due := &wanted{make(map[uint64]bool), make(map[netip.Addr]bool)}, now.Sub(r.facts.last.at) >= factsAge
-	for _, c := range r.judged() {
-		for _, b := range r.own(c.Holders) {
+	for _, c := range judged {
+		for _, b := range c.Holders {
+			if !r.isOwn(&b) {
+				continue
+			}
 			if b.Evidence == detector.Host {
 				w.addresses[b.Key.IP] = true
 				due = due || r.facts.known[c.ID][b.Holder.ID] == nil
@@ -96,15 +99,15 @@ func (r *Report) want(now time.Time) *wanted {
 	return w
 }
 
-// judged returns the conflicts that are confirmed, and are no drills.
+// judged returns a copy of the conflicts that are judged: those that are confirmed, and are no drills.
 func (r *Report) judged() []detector.Conflict {
-	return slices.DeleteFunc(r.Detector.Conflicts(false), func(c detector.Conflict) bool { return c.State != detector.Confirmed || c.IsDrill() })
+	return slices.DeleteFunc(r.Detector.Conflicts(false), func(c detector.Conflict) bool { return !isJudged(&c) })
 }
 
-// own returns the holders of this node.
-func (r *Report) own(holders []detector.Binding) []detector.Binding {
-	return slices.DeleteFunc(slices.Clone(holders), func(b detector.Binding) bool { return b.Holder.ID.Node != r.Self.NodeID() })
-}
+func isJudged(c *detector.Conflict) bool { return c.State == detector.Confirmed && !c.IsDrill() }
+
+// isOwn reports whether a holder is on this node.
+func (r *Report) isOwn(b *detector.Binding) bool { return b.Holder.ID.Node == r.Table.Host.Node }
 
 // interfaceOf returns the interface of a holder, nil if it is gone.
 func (r *Report) interfaceOf(h detector.Holder) *observe.Interface {
@@ -120,8 +123,9 @@ func (r *Report) readFacts(ctx context.Context) error {
 	defer r.facts.reading.Unlock()
 	var w *wanted
 	err := r.Do(ctx, func() {
-		if w = r.want(time.Now()); w == nil {
-			r.settle(time.Now())
+		judged := r.judged()
+		if w = r.want(judged, time.Now()); w == nil {
+			r.settle(judged, time.Now())
 		}
 	})
 	if err != nil || w == nil {
@@ -130,7 +134,7 @@ func (r *Report) readFacts(ctx context.Context) error {
 	read := w.read()
 	return r.Do(ctx, func() {
 		r.facts.last = read
-		r.settle(time.Now())
+		r.settle(r.judged(), time.Now())
 	})
 }
 
@@ -164,12 +168,15 @@ func (r *Report) follow(wait time.Duration) {
 	})
 }
 
-// settle finds what is known of the holders in all open conflicts, and informs the reporters of what is new.
-func (r *Report) settle(now time.Time) {
-	for _, c := range r.judged() {
+// settle finds what is known of the holders in these conflicts, and informs the reporters of what is new.
+func (r *Report) settle(judged []detector.Conflict, now time.Time) {
+	for _, c := range judged {
 		before, known := r.facts.known[c.ID], make(map[detector.HolderID]*document.Facts)
 		differ := false
-		for _, b := range r.own(c.Holders) {
+		for _, b := range c.Holders {
+			if !r.isOwn(&b) {
+				continue
+			}
 			id := b.Holder.ID
 			if f := cmp.Or(r.factsOf(&c, &b, now), before[id]); f != nil {
 				known[id] = f
@@ -188,7 +195,9 @@ func (r *Report) settle(now time.Time) {
 
 // complete reports whether the facts of all own holders are known.
 func (r *Report) complete(c detector.Conflict) bool {
-	return !slices.ContainsFunc(r.own(c.Holders), func(b detector.Binding) bool { return !b.Gone && r.facts.known[c.ID][b.Holder.ID] == nil })
+	return !slices.ContainsFunc(c.Holders, func(b detector.Binding) bool {
+		return r.isOwn(&b) && !b.Gone && r.facts.known[c.ID][b.Holder.ID] == nil
+	})
 }
 
 // isOld reports whether what is still not known of a conflict is not waited for any more.

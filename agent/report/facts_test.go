@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -83,6 +84,16 @@ func (r *Report) confirm(t *testing.T, ip string, holders ...detector.Sighting) 
 
 func sightingOf(i *observe.Interface) detector.Sighting {
 	return detector.Sighting{Holder: i.Describe([6]byte{2, 1}), Evidence: detector.Announced}
+}
+
+// conflict returns the document of one conflict.
+func (r *Report) conflict(c detector.Conflict) document.Conflict {
+	return r.newView(r.Detector.Conflicts(false)).conflict(c)
+}
+
+// ownHolder returns the oldest holder of this node.
+func (r *Report) ownHolder(c detector.Conflict) *detector.Binding {
+	return &c.Holders[slices.IndexFunc(c.Holders, func(b detector.Binding) bool { return r.isOwn(&b) })]
 }
 
 var compareFacts = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})}
@@ -220,7 +231,7 @@ func TestFactsAreOnTheirWay(t *testing.T) {
 	for after, want := range map[time.Duration]*document.Facts{
 		0: nil, factsWait - time.Millisecond: nil, factsWait: {NetnsPath: ref.Path, NetnsInode: ref.Inode, Process: &document.Process{PID: pod.Pid, Command: "cat"}},
 	} {
-		got := r.factsOf(&c, &r.own(c.Holders)[0], c.ConfirmedAt.Add(after))
+		got := r.factsOf(&c, r.ownHolder(c), c.ConfirmedAt.Add(after))
 		if diff := cmp.Diff(want, got, compareFacts); diff != "" {
 			t.Errorf("after %v (-want +got):\n%s", after, diff)
 		}
@@ -281,7 +292,7 @@ func TestFactsOfMachine(t *testing.T) {
 	r.confirm(t, ip.Addr().String(), detector.Sighting{Holder: host, Evidence: detector.Host},
 		detector.Sighting{Holder: holding("n2", "10.81.9.20", 77).Holder, Evidence: detector.Announced})
 	c := r.judged()[0]
-	if f := r.factsOf(&c, &r.own(c.Holders)[0], time.Now()); f != nil {
+	if f := r.factsOf(&c, r.ownHolder(c), time.Now()); f != nil {
 		t.Errorf("before it was read: %+v", f)
 	}
 	testneeds.Root(t)

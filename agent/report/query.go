@@ -124,15 +124,16 @@ func (r *Report) localAnswer(q cluster.Query) (a document.Answer) {
 			}
 		}
 	case cluster.QueryConflicts:
-		view := r.newView()
-		for _, c := range r.Detector.Conflicts(q.All) {
+		all := r.Detector.Conflicts(q.All)
+		view := r.newView(all)
+		for _, c := range all {
 			if doc := view.conflict(c); only.SelectsConflict(doc) {
 				a.Conflicts = append(a.Conflicts, doc)
 			}
 		}
 	case cluster.QueryStories:
 		if q.IP.IsValid() {
-			view := r.newView()
+			view := r.newView(r.Detector.Conflicts(false))
 			a.Stories, a.Books = view.stories(q.IP), view.books(q.IP)
 		}
 	case cluster.QueryCaptures:

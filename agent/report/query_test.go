@@ -65,7 +65,7 @@ func (o *fakeCluster) Query(_ context.Context, q cluster.Query, answer func(clus
 }
 
 // newReport makes the Report of node n1; the caller's goroutine owns the parts.
-func newReport(t *testing.T, o *fakeCluster) *Report {
+func newReport(t testing.TB, o *fakeCluster) *Report {
 	t.Helper()
 	self := cluster.Member{Name: "n1", Boot: "b", Self: true, State: cluster.Alive}
 	d := detector.New(detector.Options{Node: self.NodeID()})

@@ -21,7 +21,7 @@ func (r *Report) Reply(q cluster.Query) {
 		r.replyStatus(q)
 		return
 	}
-	if hasFacts(q.Kind) && r.want(time.Now()) != nil && r.answering.TryAcquire(1) { // others get what is known
+	if hasFacts(q.Kind) && r.want(r.judged(), time.Now()) != nil && r.answering.TryAcquire(1) { // others get what is known
 		go func() {
 			defer r.answering.Release(1)
 			if r.readFacts(context.Background()) == nil { // else the agent is stopping
