@@ -61,6 +61,8 @@ type Result struct {
 	Err      error
 	Findings []document.Finding
 	Omitted  int
+	// Lost has, by store, how many pods were given addresses that the book has not reserved for them any more.
+	Lost map[string]int
 	// Unchecked says what was not looked for, and why. Blind: that is everything. NoUnheld: new reservations that nobody holds.
 	Unchecked       []Unchecked
 	Blind, NoUnheld bool
@@ -127,7 +129,7 @@ func (a *Audit) read(ctx context.Context) (waiting bool, took time.Duration) {
 		began := time.Now()
 		r.sandboxes = a.opts.Sandboxes()
 		result.Findings, result.Omitted, waiting = a.comparison.add(&r)
-		result.live = r.Live
+		result.live, result.Lost = r.Live, countLost(result.Findings)
 		took += time.Since(began)
 	}
 	result.Unchecked, result.Blind = a.unchecked(&r, result.Err)
@@ -179,14 +181,16 @@ func (r *Result) Count() map[string]int {
 	return counts
 }
 
-// Lost counts the pods that were given addresses which a book has not reserved for them any more. The removal of a pod frees all that it has,
-// so it is pods and not addresses that tell whether others have lost theirs.
-func (r *Result) Lost(store string) int {
-	lost := make(map[string]bool) // by interface
-	for _, f := range r.Findings {
-		if f.Store == store && f.Kind != document.Unheld && f.Given == detector.GivenYes {
-			lost[f.Interface] = true
+// countLost counts, by store, the pods that were given addresses which a book has not reserved for them any more. It counts pods, because
+// the removal of one pod frees all addresses that it has.
+func countLost(findings []document.Finding) map[string]int {
+	type pod struct{ store, interfaceName string }
+	seen, lost := make(map[pod]bool), make(map[string]int)
+	for _, f := range findings {
+		if p := (pod{f.Store, f.Interface}); f.Kind != document.Unheld && f.Given == detector.GivenYes && !seen[p] {
+			seen[p] = true
+			lost[f.Store]++
 		}
 	}
-	return len(lost)
+	return lost
 }

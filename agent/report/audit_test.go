@@ -165,5 +165,26 @@ func TestAuditOfSelection(t *testing.T) {
 				t.Errorf("with %s: %s", name, got)
 			}
 		}
+		contested := func() bool {
+			t.Helper()
+			a, err := r.Audit(t.Context(), document.Query{})
+			if err != nil || len(a.Findings) != 1 {
+				t.Fatalf("%+v, %v", a, err)
+			}
+			return a.Findings[0].Contested
+		}
+		if contested() {
+			t.Error("its finding is contested before there is a conflict")
+		}
+		r.confirm(t, key.IP.String(), detector.Sighting{Holder: holding("n2", "10.1.2.5", 7).Holder, Evidence: detector.Announced},
+			detector.Sighting{Holder: detector.Holder{ID: detector.HolderID{Node: r.Self.NodeID(), Netns: 7}, InterfaceName: "veth7"}, Evidence: detector.Announced})
+		if !contested() {
+			t.Error("its finding is not contested in a conflict")
+		}
+		// The status and the summary read the audit in goroutines of their own.
+		r.Detector = nil
+		if got := r.ownAudit().Verdict; got != document.AuditFindings {
+			t.Errorf("the verdict of a finding: %s", got)
+		}
 	})
 }

@@ -3,7 +3,6 @@ package report
 import (
 	"context"
 	"net/netip"
-	"slices"
 
 	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/metrics"
@@ -24,7 +23,7 @@ func (r *Report) Audit(ctx context.Context, q document.Query) (document.Audit, e
 	return doc, err
 }
 
-// findings returns what the audit of this node has found, and what it has not looked for.
+// findings returns what the audit of this node has found, and what it has not looked for. Any goroutine may call it.
 func (r *Report) findings(q cluster.Query) document.Answer {
 	last, only := r.Books.Last(), queryOf(q)
 	if q.IP.IsValid() {
@@ -35,10 +34,9 @@ func (r *Report) findings(q cluster.Query) document.Answer {
 		is = func(l audit.Live) bool { return pods.SelectsPod(document.NewPod(l.Pod)) }
 	}
 	a := document.Answer{Omitted: last.Omitted, Checked: last.Checked(only.Network, only.Prefix, is)}
-	open := r.judged()
 	for _, f := range last.Findings {
 		if only.SelectsFinding(f) {
-			f.Node, f.BootID, f.Contested = r.Self.Name, r.Self.Boot, r.collides(&f, open)
+			f.Node, f.BootID = r.Self.Name, r.Self.Boot
 			a.Findings = append(a.Findings, f)
 		}
 	}
@@ -50,7 +48,18 @@ func (r *Report) findings(q cluster.Query) document.Answer {
 	return a
 }
 
-// ownAudit is what the audit of this node says, without its books.
+// contest marks the findings of this node whose pods are in conflict. Call it in the goroutine that owns the parts.
+func (r *Report) contest(findings []document.Finding) {
+	if len(findings) == 0 {
+		return // most often, and without a copy of all conflicts
+	}
+	collide := r.colliding(r.judged())
+	for i, f := range findings {
+		findings[i].Contested = collide[ownHolder{f.IP, f.Interface}]
+	}
+}
+
+// ownAudit is what the audit of this node says, without its books. Any goroutine may call it.
 func (r *Report) ownAudit() document.Audit {
 	c := collect.Collection{Self: r.Self}
 	c.Add(r.findings(cluster.Query{}))
@@ -83,7 +92,7 @@ func (v *view) books(ip netip.Addr) (list []document.Book) {
 		add(document.Book{Kind: "host-local", Error: last.Err.Error()})
 	}
 	for _, book := range last.Books {
-		b := document.Book{Kind: book.Book, CNINetwork: book.Network, Unreserved: last.Lost(book.Store), Error: text(book.Err)}
+		b := document.Book{Kind: book.Book, CNINetwork: book.Network, Unreserved: last.Lost[book.Store], Error: text(book.Err)}
 		for _, covered := range book.Ranges {
 			// The configuration of a network that no pod is in may be left over.
 			if covered.Contains(ip) && v.inUse[book.Network] {
@@ -113,8 +122,9 @@ func (r *Report) bookStats(open []detector.Conflict) (stats metrics.BookStats) {
 	if !last.Blind { // zeros would say that all is well
 		stats.Findings = last.Count()
 		stats.Findings[inConflict] = 0
+		collide := r.colliding(open)
 		for _, f := range last.Findings {
-			if f.Kind != document.Unheld && r.collides(&f, open) {
+			if f.Kind != document.Unheld && collide[ownHolder{f.IP, f.Interface}] {
 				stats.Findings[f.Kind]--
 				stats.Findings[inConflict]++
 			}
@@ -131,11 +141,21 @@ func (r *Report) bookStats(open []detector.Conflict) (stats metrics.BookStats) {
 	return stats
 }
 
-// collides reports whether the pod of a finding is a holder of a confirmed conflict of its address.
-func (r *Report) collides(f *document.Finding, open []detector.Conflict) bool {
-	return slices.ContainsFunc(open, func(c detector.Conflict) bool {
-		return c.State == detector.Confirmed && c.Key.IP == f.IP && slices.ContainsFunc(c.Holders, func(b detector.Binding) bool {
-			return b.Holder.ID.Node == r.Self.NodeID() && b.Holder.InterfaceName == f.Interface
-		})
-	})
+// ownHolder is what a finding and a holder of this node have in common.
+type ownHolder struct {
+	ip            netip.Addr
+	interfaceName string
+}
+
+// colliding returns this node's holders in the confirmed ones of these conflicts.
+func (r *Report) colliding(conflicts []detector.Conflict) map[ownHolder]bool {
+	holders := make(map[ownHolder]bool)
+	for _, c := range conflicts {
+		for _, b := range c.Holders {
+			if c.State == detector.Confirmed && r.isOwn(&b) {
+				holders[ownHolder{c.Key.IP, b.Holder.InterfaceName}] = true
+			}
+		}
+	}
+	return holders
 }

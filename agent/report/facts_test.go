@@ -91,8 +91,8 @@ func (r *Report) conflict(c detector.Conflict) document.Conflict {
 	return r.newView(r.Detector.Conflicts(false)).conflict(c)
 }
 
-// ownHolder returns the oldest holder of this node.
-func (r *Report) ownHolder(c detector.Conflict) *detector.Binding {
+// firstOwn returns the oldest holder of this node.
+func (r *Report) firstOwn(c detector.Conflict) *detector.Binding {
 	return &c.Holders[slices.IndexFunc(c.Holders, func(b detector.Binding) bool { return r.isOwn(&b) })]
 }
 
@@ -231,7 +231,7 @@ func TestFactsAreOnTheirWay(t *testing.T) {
 	for after, want := range map[time.Duration]*document.Facts{
 		0: nil, factsWait - time.Millisecond: nil, factsWait: {NetnsPath: ref.Path, NetnsInode: ref.Inode, Process: &document.Process{PID: pod.Pid, Command: "cat"}},
 	} {
-		got := r.factsOf(&c, r.ownHolder(c), c.ConfirmedAt.Add(after))
+		got := r.factsOf(&c, r.firstOwn(c), c.ConfirmedAt.Add(after))
 		if diff := cmp.Diff(want, got, compareFacts); diff != "" {
 			t.Errorf("after %v (-want +got):\n%s", after, diff)
 		}
@@ -292,7 +292,7 @@ func TestFactsOfMachine(t *testing.T) {
 	r.confirm(t, ip.Addr().String(), detector.Sighting{Holder: host, Evidence: detector.Host},
 		detector.Sighting{Holder: holding("n2", "10.81.9.20", 77).Holder, Evidence: detector.Announced})
 	c := r.judged()[0]
-	if f := r.factsOf(&c, r.ownHolder(c), time.Now()); f != nil {
+	if f := r.factsOf(&c, r.firstOwn(c), time.Now()); f != nil {
 		t.Errorf("before it was read: %+v", f)
 	}
 	testneeds.Root(t)

@@ -149,6 +149,7 @@ func (r *Report) localAnswer(q cluster.Query) (a document.Answer) {
 		})
 	case cluster.QueryFindings:
 		a = r.findings(q)
+		r.contest(a.Findings)
 	}
 	return a
 }
