@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -157,22 +158,49 @@ func TestPairThatChangesAddresses(t *testing.T) {
 	})
 }
 
+// All that a pair of pods can choose counts, whichever of them is the older holder.
+func TestListingsOfPair(t *testing.T) {
+	for name, change := range map[string]func(c *detector.Conflict, n byte){
+		"addresses": func(c *detector.Conflict, n byte) { c.Key.IP = netip.AddrFrom4([4]byte{10, 0, 0, n}) },
+		"names":     func(c *detector.Conflict, n byte) { c.Holders[0].Holder.InterfaceName = fmt.Sprint("veth", n) },
+		"MACs":      func(c *detector.Conflict, n byte) { c.Holders[1].Holder.MAC[5] = n },
+		"MACs, and the other one is older": func(c *detector.Conflict, n byte) {
+			c.Holders[1].Holder.MAC[5] = n
+			if n%2 == 0 {
+				slices.Reverse(c.Holders)
+			}
+		},
+	} {
+		listed, named := make(listings), 0
+		of := listed.expire(noon)
+		for n := range byte(255) {
+			c := conflict(1, detector.Confirmed, noon, binding("a", detector.Pod{}, 1), binding("b", detector.Pod{}, 2))
+			if change(&c, n); listed.admit(&c, of, noon) {
+				named++
+			}
+		}
+		if named != maxOfPair {
+			t.Errorf("%s: %d are named, want %d", name, named, maxOfPair)
+		}
+	}
+}
+
 // The memory for that is bounded, too, and nothing is hidden beyond.
 func TestListingsAreBounded(t *testing.T) {
 	m := New(Sources{})
 	now := noon
+	of := m.listed.expire(now)
 	for i := range uint64(2 * maxListings) {
 		c := conflict(int(i), detector.Confirmed, noon, binding("a", detector.Pod{}, 2*i), binding("b", detector.Pod{}, 2*i+1))
-		if !m.listed.admit(&c, now) {
+		if !m.listed.admit(&c, of, now) {
 			t.Fatalf("pair %d is not named", i)
 		}
 	}
-	if len(m.listed.last) != maxListings || len(m.listed.of) != maxListings {
-		t.Errorf("%d listings of %d pairs, want %d", len(m.listed.last), len(m.listed.of), maxListings)
+	if left := m.listed.expire(now.Add(listingTTL)); len(m.listed) != maxListings || len(left) != maxListings {
+		t.Errorf("%d listings of %d pairs, want %d", len(m.listed), len(left), maxListings)
 	}
-	m.listed.expire(now.Add(listingTTL + 1))
-	if len(m.listed.last) != 0 || len(m.listed.of) != 0 {
-		t.Errorf("%d listings of %d pairs have not expired", len(m.listed.last), len(m.listed.of))
+	if left := m.listed.expire(now.Add(listingTTL + 1)); len(m.listed) != 0 || len(left) != 0 {
+		t.Errorf("%d listings of %d pairs have not expired", len(m.listed), len(left))
 	}
 }
 

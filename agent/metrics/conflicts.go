@@ -38,14 +38,15 @@ func selectOpen(all []detector.Conflict) (chosen []*detector.Conflict, omitted i
 }
 
 // exportConflicts exports the open conflicts, and the holders' pods of the confirmed ones if holders is set.
-func exportConflicts(all []detector.Conflict, holders bool, listed *listings, out *series) {
+func exportConflicts(all []detector.Conflict, holders bool, listed listings, out *series) {
 	type key struct{ id, network, ip string }
 	chosen, omitted := selectOpen(all)
 	exported, named := make(map[key]bool, len(chosen)), make(map[[4]string]bool)
-	listed.expire(time.Now())
+	now := time.Now()
+	ofPair := listed.expire(now)
 	for _, c := range chosen {
 		k := key{escape(idLabel(c.ID)), escape(c.Key.Network), c.Key.IP.String()}
-		if exported[k] || !listed.admit(c, time.Now()) { // escape may have shortened different names to one
+		if exported[k] || !listed.admit(c, ofPair, now) { // escape may have shortened different names to one
 			omitted++
 			continue
 		}
@@ -83,8 +84,8 @@ func oldest(c *detector.Conflict) (two [2]detector.Holder) {
 	return two
 }
 
-// exportHolders exports the pods of the oldest holders of a conflict, but those that are in exported: a pod may have two netns, and
-// escape may have shortened different names to one.
+// exportHolders exports the pods of the oldest holders of a conflict that are not in exported, and adds them to it: a pod may have two
+// netns, and escape may have shortened different names to one.
 func exportHolders(c *detector.Conflict, exported map[[4]string]bool, out *series) {
 	for _, b := range c.Holders[:min(len(c.Holders), maxHolders)] {
 		pod := b.Holder.Pod

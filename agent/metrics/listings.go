@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"maps"
 	"time"
 
 	"github.com/dupip/dupip/detector"
@@ -27,29 +26,25 @@ type listing struct {
 // pairOfHolders are the two oldest holders of a conflict, in any order.
 type pairOfHolders [2]detector.HolderID
 
-// listings bound the series that a pair of holders makes over time: each new address, MAC or name of an interface makes new ones,
-// which Prometheus keeps for hours.
-type listings struct {
-	last map[listing]time.Time // the last scrape that had it
-	of   map[pairOfHolders]int // how many of them a pair has
-}
+// listings has when a scrape last had each listing. It bounds the series that a pair of holders makes over time: each new address, MAC
+// or name of an interface makes new ones, which Prometheus keeps for hours.
+type listings map[listing]time.Time
 
-// expire forgets what no scrape had for listingTTL.
-func (l *listings) expire(now time.Time) {
-	maps.DeleteFunc(l.last, func(is listing, at time.Time) bool {
-		old := now.Sub(at) > listingTTL
-		if old {
-			l.of[is.pair]--
-			if l.of[is.pair] == 0 {
-				delete(l.of, is.pair)
-			}
+// expire forgets what no scrape had for listingTTL. It returns how many listings each pair has left.
+func (l listings) expire(now time.Time) map[pairOfHolders]int {
+	left := make(map[pairOfHolders]int)
+	for is, at := range l {
+		if now.Sub(at) > listingTTL {
+			delete(l, is)
+		} else {
+			left[is.pair]++
 		}
-		return old
-	})
+	}
+	return left
 }
 
-// admit reports whether a conflict may have series of its own, and counts it.
-func (l *listings) admit(c *detector.Conflict, now time.Time) bool {
+// admit reports whether a conflict may have series of its own, and counts it in of.
+func (l listings) admit(c *detector.Conflict, of map[pairOfHolders]int, now time.Time) bool {
 	two := oldest(c)
 	is := listing{
 		pair: pairOfHolders{two[0].ID, two[1].ID}, key: c.Key,
@@ -58,16 +53,15 @@ func (l *listings) admit(c *detector.Conflict, now time.Time) bool {
 	if two[1].ID.Compare(two[0].ID) < 0 {
 		is.pair = pairOfHolders{two[1].ID, two[0].ID}
 	}
-	_, known := l.last[is]
-	if !known {
+	if _, known := l[is]; !known {
 		switch {
-		case l.of[is.pair] >= maxOfPair:
+		case of[is.pair] >= maxOfPair:
 			return false
-		case len(l.last) >= maxListings:
+		case len(l) >= maxListings:
 			return true
 		}
-		l.of[is.pair]++
+		of[is.pair]++
 	}
-	l.last[is] = now
+	l[is] = now
 	return true
 }

@@ -46,7 +46,7 @@ func New(sources Sources) *Metrics {
 		sources:   sources,
 		registry:  prometheus.NewRegistry(),
 		detection: prometheus.NewHistogram(detectionSeconds),
-		listed:    listings{make(map[listing]time.Time), make(map[pairOfHolders]int)},
+		listed:    make(listings),
 	}
 	m.registry.MustRegister(
 		m.detection,
@@ -73,7 +73,7 @@ func (m *Metrics) gather() ([]*dto.MetricFamily, error) {
 	stats, err := m.readLoop()
 	if err == nil {
 		exportLoop(stats, &m.gathered)
-		exportConflicts(stats.Open, m.sources.Holders, &m.listed, &m.gathered)
+		exportConflicts(stats.Open, m.sources.Holders, m.listed, &m.gathered)
 	} else {
 		m.failures++
 		m.log.Debug("reading metrics of the loop failed", "error", err)
