@@ -252,8 +252,6 @@ func (l *loop) event(e detector.Event) {
 			l.detected(e.Conflict.ConfirmedAt.Sub(e.Conflict.SecondSeen))
 		}
 		l.pods.Relist() // the judgement depends on which sandboxes have stopped
-	}
-	if e.Kind == detector.EventConfirmed {
 		for _, b := range e.Conflict.Holders {
 			if h := b.Holder; h.ID.Node == l.table.Host.Node && h.Pod == (detector.Pod{}) {
 				l.pods.Renew(h.ID.Netns) // and on who they are

@@ -16,7 +16,7 @@ func (i *Interface) Given(ip netip.Addr) detector.Given {
 		return detector.GivenUnknown
 	case i.given(ip):
 		return detector.GivenYes
-	case i.GivenOthers(ip) != nil && i.Seen && i.View.Has(ip):
+	case i.givenOthers(ip) && i.Seen && i.View.Has(ip):
 		return detector.GivenNo
 	}
 	return detector.GivenUnknown
@@ -28,10 +28,15 @@ func (i *Interface) given(ip netip.Addr) bool {
 		slices.ContainsFunc(i.Pod.Result.Addresses, func(p netip.Prefix) bool { return p.Addr() == ip })
 }
 
-// GivenOthers returns the addresses that CNI's result gives this very interface, if it is the primary one and neither the result nor the
-// runtime has ip.
+// givenOthers reports whether CNI's result gives this very interface addresses, as the primary one, and neither the result nor the runtime
+// has ip. It allocates nothing, because Given is called for each packet.
+func (i *Interface) givenOthers(ip netip.Addr) bool {
+	return i.Origin.Role != SecondaryByResult && i.Pod.Result.Names(i.Name) && len(i.Pod.Result.Addresses) > 0 && !i.given(ip)
+}
+
+// GivenOthers returns the addresses that CNI's result gives the interface, if it gives others than ip; nil if that is not known.
 func (i *Interface) GivenOthers(ip netip.Addr) (others []netip.Addr) {
-	if i.Origin.Role == SecondaryByResult || !i.Pod.Result.Names(i.Name) || i.given(ip) {
+	if !i.givenOthers(ip) {
 		return nil
 	}
 	for _, p := range i.Pod.Result.Addresses {

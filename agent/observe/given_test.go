@@ -47,6 +47,9 @@ func TestGiven(t *testing.T) {
 			if got := i.Given(netip.MustParseAddr(test.ip)); got != test.want {
 				t.Errorf("got %d, want %d", got, test.want)
 			}
+			if n := testing.AllocsPerRun(10, func() { i.Given(netip.MustParseAddr(test.ip)) }); n != 0 {
+				t.Errorf("%v allocations, for each packet", n)
+			}
 			if o, _ := w.Record(i.packet(bpf.Announced, test.ip, time.Now())); o.Sighting.Holder.Given != test.want {
 				t.Errorf("the sighting has %d, want %d", o.Sighting.Holder.Given, test.want)
 			}
