@@ -358,3 +358,21 @@ func TestDo(t *testing.T) {
 		t.Errorf("error %v of a loop that has ended", err)
 	}
 }
+
+// The runtime is asked again who the nameless holders of this node are, because it may have listed them since.
+func TestNamesOfHolders(t *testing.T) {
+	l, _ := newLoop(t, "")
+	var err error
+	if l.pods, err = pods.New(pods.Options{Log: l.log, Socket: "/nowhere/cri.sock"}); err != nil {
+		t.Fatal(err)
+	}
+	holder := func(node string, cookie uint64, pod string) detector.Binding {
+		return detector.Binding{Holder: detector.Holder{ID: detector.HolderID{Node: node, Netns: cookie}, Pod: detector.Pod{Name: pod}}}
+	}
+	l.event(detector.Event{Kind: detector.EventConfirmed, Conflict: detector.Conflict{
+		State: detector.Confirmed, Holders: []detector.Binding{holder("n/b", 8, "web"), holder("other/b", 9, ""), holder("n/b", 10, "")},
+	}})
+	if n := l.pods.Status().Pending; n != 1 {
+		t.Errorf("the names of %d are asked for, want 1", n)
+	}
+}

@@ -7,12 +7,16 @@ import (
 )
 
 // Find finds namespaces by inode, with a name if they have one and a process if one is in them. Those that have neither are left out.
-// It reads all processes of the node once.
+// It reads all processes of the node once, and none if no inode is asked for.
 func Find(inodes map[uint64]bool) (map[uint64]Ref, error) {
+	if len(inodes) == 0 {
+		return nil, nil
+	}
 	return find(func(ino uint64) bool { return inodes[ino] })
 }
 
-// find finds at most maxCandidates namespaces. It prefers a name to a process, because a process may end, and of these the first one.
+// find finds at most maxCandidates namespaces. The path of a Ref is that of its first name. If it has none, the path is that of its
+// first process, which may end.
 func find(wanted func(inode uint64) bool) (map[uint64]Ref, error) {
 	found := make(map[uint64]Ref)
 	err := eachName(func(path, name string) {

@@ -13,8 +13,9 @@ import (
 // behind says what is behind an interface, by the runtime's list and by what was read of its netns: empty if that is not sure. blind says
 // that not all processes can be seen.
 //
-// A sandbox that is being made has a netns before it has a process and before the runtime lists it. So of a netns that was never a pod's
-// the runtime knows nothing only if it still does not after a while, and nothing is behind it only if a runtime made it, by its name.
+// A sandbox that is being made has a netns before it has a process, and before the runtime lists it. So of a netns that no pod was seen in,
+// the agent believes the list only listedLate after it found the netns. It takes such a netns for a forgotten one only if a runtime
+// made it, which its name shows.
 func behind(i *observe.Interface, sandboxes pods.Sandboxes, ref netns.Ref, blind bool) document.Behind {
 	alive, empty := ref.Pid != 0, ref.Pid == 0 && !blind
 	ready, known := sandboxes.Netns[i.View.Cookie]

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// factsAge is how old a reading may be for an answer; a watch and the reporters have one that is up to staleAfter old.
+	// factsAge is how old a reading may be for an answer. A watch and the reporters get one that is up to staleAfter old.
 	factsAge   = time.Second
 	staleAfter = 30 * time.Second
-	// While facts are on their way they are looked for every soonAgain, for factsWait at most: a runtime may hang. Afterwards what is
-	// behind a holder is read every laterAgain, as long as the conflict lasts.
+	// The agent reads facts every soonAgain, until it has those of all own holders. It waits factsWait for the runtime, which may hang.
+	// Then it reads them every laterAgain, as long as a conflict is open.
 	soonAgain  = 500 * time.Millisecond
 	factsWait  = 2 * time.Second // so that they are with the others in the 3 s for which a judgement waits
 	laterAgain = 10 * time.Second
@@ -32,20 +32,20 @@ const (
 	listedLate = 30 * time.Second
 )
 
-// facts are what this node knows of its own holders in confirmed conflicts.
+// facts has what this node knows of its own holders in confirmed conflicts.
 type facts struct {
 	reading sync.Mutex // held while a goroutine reads
-	// The rest belongs to the goroutine that owns the parts. What is known is kept when the conflict has ended, and does not change.
+	// The rest belongs to the goroutine that owns the parts. An entry of known does not change, and stays when its conflict has ended.
 	last  reading
 	known map[string]map[detector.HolderID]*document.Facts // by the conflict's id
 	next  time.Time                                        // when the next reading is planned, or was; zero for none
 	after func(time.Duration, func())                      // [time.AfterFunc]
 }
 
-// reading is what was read of the node beside the goroutine that owns the parts. It does not change.
+// reading is what readFacts has read of the node, in its own goroutine. It does not change.
 type reading struct {
 	at         time.Time
-	namespaces map[uint64]netns.Ref // those that were asked for, by inode: an empty one has neither a name nor a process
+	namespaces map[uint64]netns.Ref // all that were wanted, by inode: an empty Ref has neither a name nor a process
 	processes  map[uint64]document.Process
 	blind      bool // not all processes can be seen
 	machine    []links.Configured
@@ -240,7 +240,7 @@ func (r *Report) factsOf(c *detector.Conflict, b *detector.Binding, now time.Tim
 	if process, ok := read.processes[ref.Inode]; ok && i.Pod.Pod == (detector.Pod{}) {
 		f.Process = &process
 	}
-	if scanned && now.Sub(read.at) < staleAfter {
+	if scanned {
 		f.Behind = behind(i, sandboxes, ref, read.blind)
 	}
 	return f

@@ -102,6 +102,8 @@ var compareFacts = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Pref
 func TestFacts(t *testing.T) {
 	network := new(fakeCluster)
 	r := newReport(t, network)
+	changed := 0
+	r.Changed = func() { changed++ }
 	alone, pod, empty := ownnetns.NewPod(t), ownnetns.NewPod(t), ownnetns.NewPod(t)
 	var refs []netns.Ref
 	var found []*observe.Interface
@@ -159,8 +161,8 @@ func TestFacts(t *testing.T) {
 	}
 	// The reporters are told once, as long as nothing changes.
 	must(t, r.readFacts(t.Context()))
-	if len(network.reports) != 2 {
-		t.Fatalf("%d reports", len(network.reports))
+	if len(network.reports) != 2 || changed != 2 {
+		t.Fatalf("%d reports, %d changes of what is kept, want 2", len(network.reports), changed)
 	}
 	packed, err := network.reports[0](time.Now(), 1<<12)
 	must(t, err)
@@ -187,6 +189,9 @@ func TestFacts(t *testing.T) {
 		if !c.Drill {
 			check("the answer", c, 2)
 		}
+	}
+	if len(network.reports) != 4 || changed != 4 { // what was behind a holder has changed
+		t.Errorf("%d reports, %d changes of what is kept, want 4", len(network.reports), changed)
 	}
 	events, err := r.WatchConflicts(t.Context())
 	must(t, err)
@@ -289,7 +294,9 @@ func TestFactsOfMachine(t *testing.T) {
 	const index = 77
 	ip := netip.MustParsePrefix("10.81.9.20/24")
 	host := detector.Holder{ID: r.Table.Host, Interface: detector.Interface{Ifindex: index}, InterfaceName: "eth1"}
-	r.confirm(t, ip.Addr().String(), detector.Sighting{Holder: host, Evidence: detector.Host},
+	other := holding("n2", "10.81.9.20", 78).Holder
+	other.Interface.Ifindex = index
+	r.confirm(t, ip.Addr().String(), detector.Sighting{Holder: host, Evidence: detector.Host}, detector.Sighting{Holder: other, Evidence: detector.Host},
 		detector.Sighting{Holder: holding("n2", "10.81.9.20", 77).Holder, Evidence: detector.Announced})
 	c := r.judged()[0]
 	if f := r.factsOf(&c, r.firstOwn(c), time.Now()); f != nil {
@@ -310,6 +317,9 @@ func TestFactsOfMachine(t *testing.T) {
 	}))
 	for _, b := range r.conflict(c).Holders {
 		if b.Node != "n1" {
+			if b.Facts != nil {
+				t.Errorf("facts of another node's address: %+v", b.Facts)
+			}
 			continue
 		}
 		if b.Facts == nil || b.Facts.Machine == nil {
