@@ -44,14 +44,14 @@ func TestDetectionFailed(t *testing.T) {
 	}
 }
 
-// Why does not say what to do: about a drill and a suspected conflict a step says that.
+// Why does not say what to do: about a drill and a suspected conflict Do says that.
 func TestDoWithoutJudgement(t *testing.T) {
 	for want, c := range map[string]document.Conflict{
 		"Nothing: it is a drill, which ends by itself.":                  {State: detector.Confirmed, Drill: true},
 		"Wait. It is suspected, not confirmed: one has to answer again.": {State: detector.Suspected, Pending: "one has to answer again"},
 	} {
-		if do := Do(&c); len(do) != 1 || Head(do[0]) != want || Why(document.Explanation{}, &c) != nil {
-			t.Errorf("%+v, why %q; want %q", do, Why(document.Explanation{}, &c), want)
+		if do := Do(&c); len(do) != 1 || do[0].Head() != want || Why(document.Explanation{}, document.Story{Conflict: &c}) != nil {
+			t.Errorf("%+v, why %q; want %q", do, Why(document.Explanation{}, document.Story{Conflict: &c}), want)
 		}
 	}
 }

@@ -18,6 +18,14 @@ type Entry struct {
 	Steps     []document.Step
 }
 
+// Head is what an entry says before its steps, empty if that is nothing.
+func (e Entry) Head() string {
+	if len(e.Addresses) > 0 {
+		return List(e.Addresses) + ": " + e.Text
+	}
+	return e.Text
+}
+
 const (
 	// maxWhole is how many conflicts of a list get all that is to be said. Of more, the first maxBrief get one sentence and one command.
 	maxWhole = 3
@@ -114,13 +122,14 @@ func urgency(kind string) int {
 	return len(document.FindingKinds)
 }
 
-// Why says why a conflict of an address came about, and which pods of its network lost the address; the conflict may be nil.
-func Why(e document.Explanation, c *document.Conflict) (list []Entry) {
-	texts := Detection(e)
-	if c != nil && c.Judgement != nil {
-		texts = append([]string{c.Judgement.Text}, texts...)
+// Why says why the conflicts of some stories of an address came about, and which pods lost the address.
+func Why(e document.Explanation, stories ...document.Story) (texts []string) {
+	for _, story := range stories {
+		if c := story.Conflict; c != nil && c.Judgement != nil && !slices.Contains(texts, c.Judgement.Text) {
+			texts = append(texts, c.Judgement.Text)
+		}
 	}
-	return each(texts, func(text string) Entry { return Entry{Text: text} })
+	return append(texts, Detection(e)...)
 }
 
 // brief says one sentence about each sort of conflicts, with the first command if that is right without a condition. more are those that
@@ -168,18 +177,18 @@ func isShared(doc document.Conflicts, c document.Conflict) bool {
 	})
 }
 
-// Do is what to do about one conflict, which may be nil: nothing if it is over.
-func Do(c *document.Conflict) (steps []document.Step) {
+// Do is what to do about one conflict, which may be nil: nothing if it is over. Why has the text of its judgement.
+func Do(c *document.Conflict) (list []Entry) {
 	switch {
 	case c == nil:
-	case c.Judgement != nil:
-		return c.Judgement.Steps
+	case c.Judgement != nil && len(c.Judgement.Steps) > 0:
+		return []Entry{{Steps: c.Judgement.Steps}}
 	case c.Drill || c.State == detector.Suspected:
 		for _, e := range Entries(document.Conflicts{Conflicts: []document.Conflict{*c}}) {
-			steps = append(steps, document.Step{Text: strings.TrimSuffix(e.Text, ".")})
+			list = append(list, Entry{Text: e.Text})
 		}
 	}
-	return steps
+	return list
 }
 
 // Head is what a step says before its command, which follows if it ends with a colon.

@@ -16,7 +16,7 @@ import (
 // outline is what to do, with the first words of each step.
 func outline(list []Entry) (lines []string) {
 	for _, e := range list {
-		lines = append(lines, strings.TrimPrefix(List(e.Addresses)+": "+e.Text, ": "))
+		lines = append(lines, e.Head())
 		for _, s := range e.Steps {
 			lines = append(lines, "- "+strings.Join(strings.Fields(s.If + " " + s.Text)[:4], " "))
 		}

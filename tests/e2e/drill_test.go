@@ -176,7 +176,7 @@ func duringDrill(l *lab.T, a *lab.Agent, before map[string]float64) {
 		"conflicts --cluster":   drilled.String() + ": Nothing: it is a drill, which ends by itself.",
 		"conflicts -o json":     `"drill": true`,
 		"conflicts --exit-code": "What to do:",
-		"explain 192.0.2.7":     "What to do:\n  - Nothing: it is a drill, which ends by itself.",
+		"explain 192.0.2.7":     "What to do:\nNothing: it is a drill, which ends by itself.",
 		"status":                "Conflicts   none;",
 		"status -o wide":        "Drills      1 confirmed",
 		"status -o json":        `"openConflictsByState": {},`,

@@ -24,17 +24,19 @@ func (p *Printer) Explanation(e document.Explanation) {
 		s.story(story)
 	}
 	s.records(say.OnRecord(e))
-	s.why(e)
+	if why := say.Why(e, e.Stories...); len(why) > 0 {
+		p.println("\nWhy:")
+		p.sentences(2, each(why, func(text string) string { return "  " + text }))
+	}
+	var conflicts []document.Conflict
 	for _, story := range e.Stories {
-		if do := say.Do(story.Conflict); len(do) > 0 {
-			p.println("\nWhat to do:")
-			steps{p}.list(do)
+		steps{p}.entries(say.Do(story.Conflict))
+		if story.Conflict != nil {
+			conflicts = append(conflicts, *story.Conflict)
 		}
 	}
-	for _, story := range e.Stories {
-		if c := story.Conflict; c != nil && say.Unasked(e.Coverage, *c) != "" {
-			p.wrapped(0, say.Unasked(e.Coverage, *c))
-		}
+	if text := say.Unasked(e.Coverage, conflicts...); text != "" {
+		p.wrapped(0, text)
 	}
 	if len(e.Missing) > 0 {
 		p.println()
@@ -104,26 +106,6 @@ func (s stories) records(list []say.Records) {
 		for _, line := range r.Lines {
 			s.wrapped(4, "  "+line)
 		}
-	}
-}
-
-// why prints why the conflicts of an address came about, and which pods lost it.
-func (s stories) why(e document.Explanation) {
-	entries := say.Why(e, nil)
-	for _, story := range e.Stories {
-		entries = append(say.Why(e, story.Conflict), entries...)
-	}
-	var texts []string
-	for _, entry := range entries {
-		if !slices.Contains(texts, entry.Text) {
-			texts = append(texts, entry.Text)
-		}
-	}
-	for n, text := range texts {
-		if n == 0 {
-			s.println("\nWhy:")
-		}
-		s.wrapped(2, "  "+text)
 	}
 }
 

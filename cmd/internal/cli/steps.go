@@ -10,17 +10,15 @@ import (
 // steps prints lists of what to do: sentences, and each command on lines of its own, because people paste whole lines into a shell.
 type steps struct{ *Printer }
 
-// entries prints what to do about a list of conflicts.
+// entries prints what to do about conflicts or findings.
 func (s steps) entries(list []say.Entry) {
 	if len(list) == 0 {
 		return
 	}
 	s.println("\nWhat to do:")
 	for _, e := range list {
-		if len(e.Addresses) > 0 {
-			s.wrapped(2, say.List(e.Addresses)+": "+e.Text)
-		} else if e.Text != "" {
-			s.wrapped(2, e.Text)
+		if head := e.Head(); head != "" {
+			s.wrapped(2, head)
 		}
 		s.list(e.Steps)
 	}

@@ -48,7 +48,7 @@ What to do:
 			out.Reset()
 			p.Explanation(e)
 			for line := range strings.Lines(out.String()) {
-				if strings.HasPrefix(line, "W") {
+				if strings.HasPrefix(line, "Wh") {
 					heads = append(heads, strings.TrimSpace(line))
 				}
 			}

@@ -14,6 +14,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,13 +60,10 @@ func newLayout(program string) *template.Template {
 		"answered":   func(c document.Coverage) int { return c.Asked - len(c.Missing) },
 		"coverage":   say.Coverage, "problems": cli.Problems, "checked": say.Checked, "unseen": say.Unseen,
 		"records": say.OnRecord, "verdict": cli.Verdict, "former": cli.Former,
-		"pairs":    func(doc document.Conflicts) []string { return say.Pairs(doc, maxPairs) },
-		"todo":     func(doc document.Conflicts) []cli.Line { return cli.Todo(program, say.Entries(doc)) },
-		"todoMany": func(doc document.Conflicts) []cli.Line { return cli.Todo(program, say.Many(doc)) },
-		"do":       func(c *document.Conflict) []cli.Line { return cli.Todo(program, []say.Entry{{Steps: say.Do(c)}}) },
-		"repairs":  func(a document.Audit) []cli.Line { return cli.Todo(program, say.Repairs(a)) },
-		"why":      func(e document.Explanation, c *document.Conflict) []cli.Line { return cli.Todo(program, say.Why(e, c)) },
-		"rename":   func(text string) string { return cli.Rename(program, text) },
+		"pairs": func(doc document.Conflicts) []string { return say.Pairs(doc, maxPairs) },
+		"todo":  say.Entries, "todoMany": say.Many, "do": say.Do, "repairs": say.Repairs, "head": say.Head, "why": say.Why,
+		"trim":   strings.TrimSpace,
+		"rename": func(text string) string { return cli.Rename(program, text) },
 	}).ParseFS(files, "page.html"))
 }
 
