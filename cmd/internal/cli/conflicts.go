@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,40 +14,34 @@ import (
 	"github.com/dupip/dupip/document/say"
 )
 
-// MaxConflicts is how many open conflicts are shown one by one. Of more, the gravest are. maxDrills is the same for drills.
 const (
+	// MaxConflicts is how many open conflicts are shown one by one. Of more, the gravest are. maxDrills is the same for drills.
 	MaxConflicts = 10
 	maxDrills    = 3
-	// maxPairs bounds the lines of pairs.
-	maxPairs = 10
+	// MaxPairs bounds the lines about pairs of nodes.
+	MaxPairs = 10
 )
 
 // Conflicts prints conflicts in their order, and what to do about them.
 func (p *Printer) Conflicts(doc document.Conflicts) {
 	t := tables{p, doc.Asked > 1}
-	open, drills := 0, 0
-	var few []document.Conflict
-	for _, c := range doc.Conflicts {
-		switch {
-		case c.State == detector.Resolved:
-		case !c.Drill:
-			open++
-		default:
-			if drills++; drills > maxDrills && !p.Wide {
-				continue
-			}
+	drills := 0
+	few := slices.DeleteFunc(slices.Clone(doc.Conflicts), func(c document.Conflict) bool {
+		if p.Wide || !c.Drill || c.State == detector.Resolved {
+			return false
 		}
-		few = append(few, c)
-	}
+		drills++
+		return drills > maxDrills
+	})
 	switch {
 	case len(doc.Conflicts) == 0:
 		t.none("conflict.")
-	case open > MaxConflicts && !p.Wide:
+	case Count(doc.Conflicts).Open() > MaxConflicts && !p.Wide:
 		t.many(doc)
 	default:
 		more := len(doc.Conflicts) - len(few)
 		doc.Conflicts = few
-		t.pairs(doc, maxPairs)
+		t.pairs(doc, MaxPairs)
 		t.conflicts(few)
 		if more > 0 {
 			p.println("and " + say.Plural(more, "more drill; -o wide has all", "more drills; -o wide has all"))

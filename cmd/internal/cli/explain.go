@@ -67,10 +67,7 @@ func (s stories) story(story document.Story) {
 }
 
 func (s stories) verdict(story document.Story) {
-	for _, line := range Verdict(story) {
-		if c := story.Conflict; c != nil {
-			line = strings.Replace(line, ": "+c.State.String(), ": "+s.Paint(c.State.String()), 1)
-		}
+	for _, line := range Verdict(story, s.Paint) {
 		s.wrapped(2+len(line)-len(strings.TrimLeft(line, " ")), line)
 	}
 	if text := say.Meant(story.Conflict); text != "" {
@@ -109,8 +106,8 @@ func (s stories) records(list []say.Records) {
 	}
 }
 
-// Verdict is what the nodes have decided about an address. Lines about single nodes are indented.
-func Verdict(story document.Story) (lines []string) {
+// Verdict is what the nodes have decided about an address; paint marks the state of a conflict. Lines about single nodes are indented.
+func Verdict(story document.Story, paint func(state string) string) (lines []string) {
 	where := "node "
 	if len(story.Nodes) != 1 {
 		where = "nodes "
@@ -124,7 +121,7 @@ func Verdict(story document.Story) (lines []string) {
 		if c.Drill {
 			kind = "Drill"
 		}
-		text := fmt.Sprintf("%s %s, %s: %s", kind, c.ID, c.Scope, c.State)
+		text := fmt.Sprintf("%s %s, %s: %s", kind, c.ID, c.Scope, paint(c.State.String()))
 		switch {
 		case !c.ResolvedAt.IsZero():
 			text += fmt.Sprintf(" %s ago, was open for %s", Age(c.ResolvedAt), say.Span(c.ResolvedAt.Sub(c.SuspectedAt)))

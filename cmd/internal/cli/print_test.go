@@ -259,7 +259,7 @@ func TestPrintPairs(t *testing.T) {
 			{Nodes: nil, Addresses: 1},
 		},
 	}
-	printed(t, func(p *Printer) { tables{Printer: p}.pairs(doc, maxPairs) }, `
+	printed(t, func(p *Printer) { tables{Printer: p}.pairs(doc, MaxPairs) }, `
 n1 and n2 share 14 addresses (10.0.0.1, 10.0.0.2, 10.0.0.3, …)
 n8 and n9 share 1 address (10.9.0.1 (storage))
 
@@ -269,11 +269,11 @@ n8 and n9 share 1 address (10.9.0.1 (storage))
 		doc.Pairs = append(doc.Pairs, document.Pair{Nodes: []string{"n1", fmt.Sprint("n", n+2)}, Addresses: 40 - n, Examples: example("10.0.0.1")})
 	}
 	p, out := printer(80)
-	tables{Printer: p}.pairs(doc, maxPairs)
-	if lines := strings.Count(out.String(), "\n"); lines != maxPairs+2 || !strings.Contains(out.String(), "20 more pairs") {
+	tables{Printer: p}.pairs(doc, MaxPairs)
+	if lines := strings.Count(out.String(), "\n"); lines != MaxPairs+2 || !strings.Contains(out.String(), "20 more pairs") {
 		t.Errorf("%d lines:\n%s", lines, out.String())
 	}
-	printed(t, func(p *Printer) { tables{Printer: p}.pairs(document.Conflicts{}, maxPairs) }, "")
+	printed(t, func(p *Printer) { tables{Printer: p}.pairs(document.Conflicts{}, MaxPairs) }, "")
 }
 
 func TestPrintNodes(t *testing.T) {

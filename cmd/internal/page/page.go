@@ -37,7 +37,6 @@ const (
 	// maxTime bounds one answer, less than the server takes to write it, and maxAtOnce how many the source makes at one time: each may ask all nodes.
 	maxTime   = 12 * time.Second
 	maxAtOnce = 4
-	maxPairs  = 10 // lines about pairs of nodes
 	// policy allows what the page itself is made of, and "data:" for an empty icon, which spares a request.
 	policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; " +
 		"base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -59,9 +58,10 @@ func newLayout(program string) *template.Template {
 		"reserved":   func(f document.Finding) string { return say.ReservationOf(f, false) },
 		"answered":   func(c document.Coverage) int { return c.Asked - len(c.Missing) },
 		"coverage":   say.Coverage, "problems": cli.Problems, "checked": say.Checked, "unseen": say.Unseen,
-		"records": say.OnRecord, "verdict": cli.Verdict, "former": cli.Former,
-		"pairs": func(doc document.Conflicts) []string { return say.Pairs(doc, maxPairs) },
-		"todo":  say.Entries, "todoMany": say.Many, "do": say.Do, "repairs": say.Repairs, "head": say.Head, "why": say.Why,
+		"records": say.OnRecord, "former": cli.Former,
+		"verdict": func(s document.Story) []string { return cli.Verdict(s, func(state string) string { return state }) },
+		"pairs":   func(doc document.Conflicts) []string { return say.Pairs(doc, cli.MaxPairs) },
+		"todo":    say.Entries, "todoMany": say.Many, "do": say.Do, "repairs": say.Repairs, "head": say.Head, "why": say.Why,
 		"trim":   strings.TrimSpace,
 		"rename": func(text string) string { return cli.Rename(program, text) },
 	}).ParseFS(files, "page.html"))
@@ -118,7 +118,7 @@ func page[T any](h *handler, name string, get func(context.Context, document.Que
 		var err error
 		if c.Request, err = parse(name, r.URL.Query()); err != nil {
 			status = http.StatusBadRequest
-		} else if doc, err = read(ctx, h, get, document.Query{IP: c.Request.IP, All: c.Request.All, Since: c.Request.Since, Cluster: true}); errors.Is(err, errNoPage) {
+		} else if doc, err = read(ctx, h, get, document.Query{IP: c.Request.IP, All: c.Request.All(), Since: c.Request.Since, Cluster: true}); errors.Is(err, errNoPage) {
 			status = http.StatusNotFound
 		} else if err != nil {
 			status = http.StatusServiceUnavailable

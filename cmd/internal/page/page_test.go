@@ -220,7 +220,6 @@ func TestCalm(t *testing.T) {
 	has(t, body(t, ask(drill, "/")), "No conflict is open</h1>", "1 drill</span>", "One node was asked.", `"badge drill">drill`, "192.0.2.7: Nothing: it is a drill")
 }
 
-// A page without findings says what was checked.
 // The resolved conflicts of a time, or all: when each began, and how long it lasted.
 func TestEnded(t *testing.T) {
 	over := conflict("10.0.0.8", binding("n1", "a", "10.0.0.8"), binding("n2", "b", "10.0.0.8"))
@@ -237,15 +236,16 @@ func TestEnded(t *testing.T) {
 		t.Errorf("nothing is over:\n%s", page)
 	}
 	for target, want := range map[string]request{
-		"since=12h": {All: true, Since: 12 * time.Hour, Ended: "12h"}, "since=all": {All: true, Ended: "all"}, "all=1": {All: true, Ended: "all"}, "since=": {},
+		"since=12h": {Since: 12 * time.Hour, Ended: "12h"}, "since=all": {Ended: "all"}, "all=1": {Ended: "all"}, "since=": {},
 	} {
 		values, _ := url.ParseQuery(target)
-		if got, err := parse("conflicts", values); err != nil || got != want {
+		if got, err := parse("conflicts", values); err != nil || got != want || got.All() != (target != "since=") {
 			t.Errorf("%s: %+v, %v, want %+v", target, got, err, want)
 		}
 	}
 }
 
+// A page without findings says what was checked.
 func TestAuditWithoutFindings(t *testing.T) {
 	for verdict, want := range map[string]string{
 		document.AuditAgrees: "No finding: books and wire agree</h1>", document.AuditNothing: "No finding, because nothing was checked</h1>",

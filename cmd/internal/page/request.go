@@ -19,12 +19,15 @@ const maxText = 63 + 1 + 253
 type request struct {
 	IP   netip.Addr // of one address's page
 	Text string     // what was typed: what a list is to have
-	All  bool       // resolved conflicts, too
-	// Since is how long ago they may have ended, 0 for any time, and Ended says so in the page's address: "12h" or "all".
-	Since time.Duration
+	// Ended says which resolved conflicts are asked for, as the page's address does: "12h", "all", or empty for none. Since is how long
+	// ago they may have ended, 0 for any time.
 	Ended string
+	Since time.Duration
 	From  int // how many elements of the list come before
 }
+
+// All reports whether resolved conflicts are asked for, too.
+func (r request) All() bool { return r.Ended != "" }
 
 // parameters are those of each page.
 var parameters = map[string][]string{
@@ -43,15 +46,14 @@ func parse(name string, values url.Values) (r request, err error) {
 			return r, fmt.Errorf("%s: at most %d bytes are possible", key, maxText)
 		}
 	}
-	r.Text, r.All = strings.TrimSpace(values.Get("q")+values.Get("ip")), values.Get("all") == "1"
-	if r.Ended = values.Get("since"); r.Ended == "" && r.All {
+	r.Text = strings.TrimSpace(values.Get("q") + values.Get("ip"))
+	if r.Ended = values.Get("since"); r.Ended == "" && values.Get("all") == "1" {
 		r.Ended = everything
 	} else if r.Ended != "" && r.Ended != everything {
 		if r.Since, err = document.ParseSince(r.Ended); err != nil {
 			return r, fmt.Errorf("since=%q: %w", r.Ended, err)
 		}
 	}
-	r.All = r.Ended != ""
 	if text := r.Text; name == "explain" && text != "" {
 		if r.IP, err = netip.ParseAddr(text); err != nil {
 			return r, fmt.Errorf("%q is not an IP address", text)
