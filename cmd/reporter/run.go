@@ -184,7 +184,7 @@ func (r *reporter) turn(ctx context.Context, now time.Time) {
 		}
 	}
 	r.metrics.set(r.planner.Stats(), r.leading, int(r.agents.Load()))
-	r.metrics.judged.set(r.planner.Judged(now))
+	r.metrics.judgements.set(r.planner.Judgements(now))
 }
 
 // look tells the planner whose agents are alive.

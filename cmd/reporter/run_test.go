@@ -237,15 +237,15 @@ func TestJudgementMetric(t *testing.T) {
 	}
 	r.takeConflict(t, "10.0.0.7", detector.Confirmed, time.Now().Add(-time.Minute))
 	r.until(t, "it is exported", func() bool { return exported() == 1 })
-	said := r.planner.Judged(time.Now())
-	if len(said) != 1 || said[0].Judgement == "" {
+	said := r.planner.Judgements(time.Now())
+	if len(said) != 1 || said[0].Text == "" {
 		t.Fatalf("%+v", said)
 	}
 	if err := testutil.GatherAndCompare(r.metrics.registry, strings.NewReader(fmt.Sprintf(`
 # HELP dupip_conflict_judgement_info What is decided about a confirmed conflict by the facts of all nodes, always 1. At most 100, and 10 of one network: the oldest.
 # TYPE dupip_conflict_judgement_info gauge
 dupip_conflict_judgement_info{cause="unknown",confidence="open",ip="10.0.0.7",judgement=%q,network="default"} 1
-`, said[0].Judgement)), name); err != nil || r.leading {
+`, said[0].Text)), name); err != nil || r.leading {
 		t.Errorf("leads: %v; %v", r.leading, err)
 	}
 	r.takeConflict(t, "10.0.0.7", detector.Resolved, time.Now())

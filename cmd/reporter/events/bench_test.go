@@ -49,7 +49,7 @@ func BenchmarkMinute(b *testing.B) {
 					if now.UnixMilli()%10_000 == 0 {
 						p.Members(alive, now)
 					}
-					p.Judged(now)
+					p.Judgements(now)
 					if next := p.Next(now); next != nil {
 						p.Done(next, nil, now)
 						written++

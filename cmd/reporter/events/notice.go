@@ -38,7 +38,7 @@ type notice struct {
 	holder    detector.HolderID
 	regarding kube.Reference
 	related   *kube.Reference
-	note      string // of a pod's the begin, as the judgement is made when it is written
+	note      string // of a pod its begin: podNote adds the judgement when the Event is written
 
 	began time.Time
 	ended time.Time // zero while it goes on
@@ -152,7 +152,8 @@ func (n *notice) event(instance string, end bool, now time.Time) kube.Event {
 	if end {
 		e.Metadata.Name, e.EventTime.Time = n.resolved(), n.ended
 		e.Type, e.Reason, e.Action = "Normal", ReasonResolved, "Resolved"
-		e.Note = limit(fmt.Sprintf("The conflict over the address %s%s has ended for this pod, after %s", n.key.IP, inNetwork(n.key.Network), n.ended.Sub(n.began).Round(time.Second)))
+		e.Note = document.Text(fmt.Sprintf("The conflict over the address %s%s has ended for this pod, after %s",
+			n.key.IP, inNetwork(n.key.Network), n.ended.Sub(n.began).Round(time.Second)), maxNote)
 	}
 	if e.EventTime.IsZero() || e.EventTime.After(now) {
 		e.EventTime.Time = now
@@ -162,5 +163,3 @@ func (n *notice) event(instance string, end bool, now time.Time) kube.Event {
 
 // maxNote is below 1024 bytes, which the API server refuses.
 const maxNote = 1000
-
-func limit(note string) string { return document.Text(note, maxNote) }

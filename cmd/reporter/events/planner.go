@@ -38,7 +38,7 @@ type Planner struct {
 
 	state    state
 	around   around
-	judged   []Judged
+	judged   []Judgement
 	judgedAt time.Time
 	notices  map[string]*notice
 	byKey    map[detector.Key][]*notice
@@ -267,7 +267,7 @@ func (p *Planner) Next(now time.Time) *Write {
 	case first.onPod():
 		w.Event.Note = p.podNote(first, now)
 	default:
-		w.Event.Note = limit(first.note)
+		w.Event.Note = document.Text(first.note, maxNote)
 	}
 	if first.written && !w.end {
 		w.Event.Series = &kube.Series{Count: min(first.count+1, math.MaxInt32), LastObservedTime: kube.MicroTime{Time: now}}

@@ -25,10 +25,10 @@ const (
 	maxNetwork, maxShort = 128, 400
 )
 
-// Judged is what is decided about the conflict of an address, by the facts of all nodes.
-type Judged struct {
-	Network, IP                  string
-	Cause, Confidence, Judgement string
+// Judgement is that of the conflict of an address, by the facts of all nodes. Text is its short form.
+type Judgement struct {
+	Network, IP             string
+	Cause, Confidence, Text string
 }
 
 // around is what a judgement depends on besides the reports.
@@ -65,8 +65,8 @@ func (a around) judge(c document.Conflict, now time.Time) *document.Judgement {
 	return c.Judgement
 }
 
-// podNote is the note of a pod's Event, which cannot be changed: what is decided by all that is known now, unless it is about the
-// next minutes only.
+// podNote is the note of a pod's Event, with the judgement by all that is known now. Nobody can change it later, so it leaves out a
+// judgement that is about the next minutes only.
 func (p *Planner) podNote(n *notice, now time.Time) string {
 	text := n.note
 	for _, c := range p.state.merged(n.key) {
@@ -82,8 +82,8 @@ func (p *Planner) podNote(n *notice, now time.Time) string {
 	return document.Text(text, maxNote-len(order)) + order
 }
 
-// Judged returns what is decided about the oldest open conflicts, at most judgedEvery ago.
-func (p *Planner) Judged(now time.Time) []Judged {
+// Judgements returns those of the oldest open conflicts, made at most judgedEvery ago.
+func (p *Planner) Judgements(now time.Time) []Judgement {
 	if now.Sub(p.judgedAt) < judgedEvery {
 		return p.judged
 	}
@@ -103,11 +103,10 @@ func (p *Planner) Judged(now time.Time) []Judged {
 		if now.Sub(p.state.conflicts[key].since) < factsTime && p.around.coming(c) {
 			continue
 		}
-		j := Judged{Network: network, IP: key.IP.String()}
-		same := func(o Judged) bool { return o.Network == j.Network && o.IP == j.IP } // of networks whose names are cut
-		if made := p.around.judge(c, now); made != nil && !slices.ContainsFunc(p.judged, same) {
-			j.Cause, j.Confidence, j.Judgement = made.Cause, made.Confidence, document.Text(made.Short, maxShort)
-			p.judged = append(p.judged, j)
+		ip := key.IP.String()
+		isSame := func(j Judgement) bool { return j.Network == network && j.IP == ip } // of networks whose names are cut
+		if j := p.around.judge(c, now); j != nil && !slices.ContainsFunc(p.judged, isSame) {
+			p.judged = append(p.judged, Judgement{network, ip, j.Cause, j.Confidence, document.Text(j.Short, maxShort)})
 		}
 	}
 	return p.judged

@@ -41,9 +41,9 @@ func (w *world) notes() map[string]string {
 }
 
 // short returns the short form of the first judgement.
-func (w *world) short() Judged {
+func (w *world) short() Judgement {
 	w.Helper()
-	all := w.p.Judged(w.now)
+	all := w.p.Judgements(w.now)
 	if len(all) == 0 {
 		w.Fatal("nothing is judged")
 	}
@@ -57,7 +57,7 @@ func TestJudgement(t *testing.T) {
 	w.report(w.p, "red", c)
 	w.run(2 * time.Second)
 	w.expect("blue's facts are on their way", "")
-	if j := w.p.Judged(w.now); len(j) != 0 {
+	if j := w.p.Judgements(w.now); len(j) != 0 {
 		t.Errorf("judged without them: %+v", j)
 	}
 	all := c
@@ -74,15 +74,15 @@ func TestJudgement(t *testing.T) {
 			t.Errorf("of %s: %q, want %q", pod, got, want)
 		}
 	}
-	want := Judged{"default", "10.0.0.1", document.CauseByHand, document.Likely, all.Judgement.Short}
-	if got := w.p.Judged(w.now); len(got) != 1 || got[0] != want {
+	want := Judgement{"default", "10.0.0.1", document.CauseByHand, document.Likely, all.Judgement.Short}
+	if got := w.p.Judgements(w.now); len(got) != 1 || got[0] != want {
 		t.Errorf("judged: %+v, want %+v", got, want)
 	}
 	for _, node := range []string{"red", "blue"} {
 		w.report(w.p, node, w.conflict(1, detector.Resolved))
 	}
 	w.run(judgedEvery)
-	if got := w.p.Judged(w.now); len(got) != 0 {
+	if got := w.p.Judgements(w.now); len(got) != 0 {
 		t.Errorf("after its end: %+v", got)
 	}
 }
@@ -95,14 +95,14 @@ func TestJudgementAfterStart(t *testing.T) {
 	w.report(w.p, "red", red)
 	w.run(2 * time.Second)
 	w.expect("one node", "")
-	if got := w.p.Judged(w.now); len(got) != 0 {
+	if got := w.p.Judgements(w.now); len(got) != 0 {
 		t.Errorf("of one node: %+v", got)
 	}
 	w.report(w.p, "blue", blue)
 	w.run(time.Second)
 	w.expect("both", "DuplicateIP a1, DuplicateIP b1")
 	w.run(judgedEvery)
-	if j, note := w.short(), w.notes()["b1"]; j.Cause != document.CauseByHand || !strings.Contains(note, j.Judgement) {
+	if j, note := w.short(), w.notes()["b1"]; j.Cause != document.CauseByHand || !strings.Contains(note, j.Text) {
 		t.Errorf("%+v, %q", j, note)
 	}
 }
@@ -129,7 +129,7 @@ func TestFactsThatDoNotCome(t *testing.T) {
 		}
 	}
 	notes := w.notes()
-	if j := w.short(); j.IP != "10.0.0.1" || j.Cause != document.CauseUnknown || !strings.Contains(notes["a1"], j.Judgement) {
+	if j := w.short(); j.IP != "10.0.0.1" || j.Cause != document.CauseUnknown || !strings.Contains(notes["a1"], j.Text) {
 		t.Errorf("without facts: %+v, %q", j, notes["a1"])
 	}
 	if !strings.Contains(notes["a2"], "reach the other one. What to do: ") {
@@ -147,7 +147,7 @@ func TestUnreachable(t *testing.T) {
 	if got := w.notes()["a1"]; !strings.HasSuffix(got, "; packets to it may reach the other one. What to do: kubectl dupip explain 10.0.0.1") {
 		t.Errorf("%q", got)
 	}
-	if j := w.short(); j.Cause != document.CauseUnreachable || j.Judgement == "" {
+	if j := w.short(); j.Cause != document.CauseUnreachable || j.Text == "" {
 		t.Errorf("%+v", j)
 	}
 }
@@ -163,7 +163,7 @@ func TestJudgementOfNamesakes(t *testing.T) {
 	w.run(factsTime)
 	j := w.short()
 	for pod, note := range w.notes() {
-		if j.Cause != document.CauseNamesakes || !strings.Contains(note, j.Judgement) {
+		if j.Cause != document.CauseNamesakes || !strings.Contains(note, j.Text) {
 			t.Errorf("of %s: %q, not %+v", pod, note, j)
 		}
 	}
@@ -187,13 +187,13 @@ func TestLongNames(t *testing.T) {
 			t.Errorf("%d bytes: %q", len(note), note)
 		}
 	}
-	if got := w.p.Judged(w.now); len(w.notes()) != 2 || len(got) != 1 || len(got[0].Network) > maxNetwork || len(got[0].Judgement) > maxShort {
+	if got := w.p.Judgements(w.now); len(w.notes()) != 2 || len(got) != 1 || len(got[0].Network) > maxNetwork || len(got[0].Text) > maxShort {
 		t.Errorf("%d Events, %+v", len(w.notes()), got)
 	}
 }
 
 // Of a network the oldest conflicts are judged, and of all networks not more than a hundred.
-func TestJudgedBounds(t *testing.T) {
+func TestJudgementBounds(t *testing.T) {
 	w := newWorld(t)
 	for n := range 3 * maxJudgedOf {
 		w.now = w.now.Add(-time.Second) // the later, the older
@@ -201,7 +201,7 @@ func TestJudgedBounds(t *testing.T) {
 		w.report(w.p, "red", c)
 	}
 	w.run(time.Minute)
-	got := w.p.Judged(w.now)
+	got := w.p.Judgements(w.now)
 	if len(got) != maxJudgedOf || got[0].IP != "10.0.0.29" || got[maxJudgedOf-1].IP != "10.0.0.20" {
 		t.Errorf("%+v", got)
 	}
@@ -214,9 +214,9 @@ func TestJudgedBounds(t *testing.T) {
 		w.report(w.p, "red", c)
 	}
 	w.run(factsTime + judgedEvery)
-	got = w.p.Judged(w.now)
-	slices.SortFunc(got, func(a, b Judged) int { return strings.Compare(a.Network+a.IP, b.Network+b.IP) })
-	if unique := slices.CompactFunc(slices.Clone(got), func(a, b Judged) bool { return a.Network == b.Network && a.IP == b.IP }); len(got) != maxJudged || len(unique) != len(got) {
+	got = w.p.Judgements(w.now)
+	slices.SortFunc(got, func(a, b Judgement) int { return strings.Compare(a.Network+a.IP, b.Network+b.IP) })
+	if unique := slices.CompactFunc(slices.Clone(got), func(a, b Judgement) bool { return a.Network == b.Network && a.IP == b.IP }); len(got) != maxJudged || len(unique) != len(got) {
 		t.Errorf("%d judged, %d of them with labels of their own", len(got), len(unique))
 	}
 }
