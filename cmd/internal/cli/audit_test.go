@@ -83,8 +83,7 @@ func one(kind string, changes ...func(f *document.Finding)) func() document.Find
 	}
 }
 
-func byHand(f *document.Finding)       { f.Given = detector.GivenNo }
-func giverUnknown(f *document.Finding) { f.Given = detector.GivenUnknown }
+func byHand(f *document.Finding) { f.Given = detector.GivenNo }
 
 const podsBook = `Book: host-local, network pods, 16 addresses reserved of 10.1.2.1-10.1.2.254,
   93% left.
@@ -156,41 +155,6 @@ What to do:
   and shop/web-0 has it. Do not free it while shop/web-0 runs: the next pod
   would get it.
 
-` + podsBook},
-		"taken by hand": {with(one("unreserved", byHand)), false, `
-IP        FINDING     SINCE  HOLDER      RESERVED FOR
-10.1.2.5  unreserved  90s    shop/web-0  -
-
-What to do:
-shop/web-0 has 10.1.2.5, which no network plugin gave it. It was probably taken
-  by hand, and host-local may give it to another pod.
-  - Take the address from shop/web-0, or remove the pod (this cuts the pod
-    shop/web-0, which ends; without a controller it does not come back):
-` + deleteWeb0 + `
-` + podsBook},
-		"taken by hand from another": {with(one("mismatched", byHand)), false, `
-IP        FINDING     SINCE  HOLDER      RESERVED FOR
-10.1.2.5  mismatched  90s    shop/web-0  shop/web-1
-
-What to do:
-shop/web-0 has 10.1.2.5, which no network plugin gave it and host-local has
-  reserved for shop/web-1. It was probably taken by hand, and its owner uses it,
-  too, or may soon.
-  - Take the address from shop/web-0, or remove the pod (this cuts the pod
-    shop/web-0, which ends; without a controller it does not come back):
-` + deleteWeb0 + `
-` + podsBook},
-		"not known who gave it": {with(one("unreserved", giverUnknown)), false, `
-IP        FINDING     SINCE  HOLDER      RESERVED FOR
-10.1.2.5  unreserved  90s    shop/web-0  -
-
-What to do:
-shop/web-0 has 10.1.2.5, which host-local has not reserved. The next pod may get
-  it.
-  - Remove shop/web-0: its successor gets an address with a reservation (this
-    cuts the pod shop/web-0, which ends; without a controller it does not come
-    back):
-` + deleteWeb0 + `
 ` + podsBook},
 		"several of a kind": {with(one("unreserved"), one("unreserved", byHand), one("unreserved"), one("unheld"), one("unheld")), false, `
 IP        FINDING     SINCE  HOLDER      RESERVED FOR

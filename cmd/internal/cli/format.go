@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 
@@ -88,4 +91,24 @@ func marshalYAML(v any) ([]byte, error) {
 	}
 	out, err := yaml.Dump(&root, yaml.WithV3Defaults(), yaml.WithIndent(2), yaml.WithLineWidth(-1)) // commands stay whole
 	return escape(YAML, out), err
+}
+
+// escape replaces what a terminal would obey and JSON allows within strings: control characters
+// from DEL on, and characters that change the direction of writing. The document, JSON or YAML, means the same.
+func escape(f Format, doc []byte) []byte {
+	out := make([]byte, 0, len(doc))
+	for _, r := range string(doc) {
+		if r == '\n' || unicode.IsPrint(r) {
+			out = utf8.AppendRune(out, r)
+			continue
+		}
+		if f == YAML && r > 0xffff { // which knows no surrogates
+			out = fmt.Appendf(out, "\\U%08x", r)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			out = fmt.Appendf(out, "\\u%04x", unit)
+		}
+	}
+	return out
 }

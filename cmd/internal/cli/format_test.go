@@ -4,54 +4,16 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.yaml.in/yaml/v4"
 
 	"github.com/dupip/dupip/detector"
-	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 )
-
-// No text of a document moves the cursor or changes the direction of writing.
-func TestHostileTexts(t *testing.T) {
-	const evil = "a\x1b[2J\r\nb\u202e\xff"
-	const tame = "a?[2J??b??"
-	now := time.Now()
-	got := document.Conflicts{
-		Node: evil,
-		Conflicts: []document.Conflict{{
-			ID: evil, SuspectedAt: now, Holders: []document.Binding{{Holder: document.Holder{Node: evil, Netns: evil, Ifindex: 3, Pod: &document.Pod{Namespace: evil, Name: evil}}}, {}},
-			Routes: []document.Route{{Gateway: netip.MustParseAddr("fe80::1%" + evil)}},
-		}},
-		Pairs:    []document.Pair{{Nodes: []string{evil}, Examples: []document.Address{{Network: evil}}}},
-		Coverage: document.Coverage{Missing: []string{evil}},
-	}
-	document.Sanitize(&got)
-	want := document.Conflicts{
-		Node: tame,
-		Conflicts: []document.Conflict{{
-			ID: tame, SuspectedAt: now, Holders: []document.Binding{{Holder: document.Holder{Node: tame, Netns: tame, Ifindex: 3, Pod: &document.Pod{Namespace: tame, Name: tame}}}, {}},
-			Routes: []document.Route{{Gateway: netip.MustParseAddr("fe80::1%" + tame)}},
-		}},
-		Pairs:    []document.Pair{{Nodes: []string{tame}, Examples: []document.Address{{Network: tame}}}},
-		Coverage: document.Coverage{Missing: []string{tame}},
-	}
-	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	status := document.Status{Cluster: document.ClusterStatus{Status: cluster.Status{Dropped: map[string]uint64{evil: 3, "fine": 1}, Problems: []string{evil}}}}
-	document.Sanitize(&status)
-	if diff := cmp.Diff(map[string]uint64{tame: 3, "fine": 1}, status.Cluster.Dropped); diff != "" || status.Cluster.Problems[0] != tame {
-		t.Errorf("problems %q, dropped (-want +got):\n%s", status.Cluster.Problems, diff)
-	}
-}
 
 // JSON and YAML have the same fields, also those of the part that documents share.
 func TestYAMLHasTheFieldsOfJSON(t *testing.T) {
