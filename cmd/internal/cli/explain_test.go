@@ -9,6 +9,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/say"
 )
 
 func TestPrintExplanation(t *testing.T) {
@@ -124,6 +125,27 @@ Holders, the oldest first:
 `)
 		e.Stories, e.Asked = nil, 5
 		printed(t, func(p *Printer) { p.Explanation(e) }, "10.0.0.1 was not seen on any of 5 nodes.\n")
+	})
+}
+
+// Each node's books are a part of their own.
+func TestPrintRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := holder("n1", "web-0", "10.0.0.1", time.Hour), holder("n2", "web-1", "10.0.0.1", time.Minute)
+		near.Given, far.Given = detector.GivenYes, detector.GivenNo
+		e := document.Explanation{Stories: []document.Story{{Bindings: []document.Binding{near, far}}}, Books: []document.Book{
+			{Node: "n1", Kind: "host-local", CNINetwork: "pods", Range: "10.0.0.1-10.0.0.254"},
+		}}
+		printed(t, func(p *Printer) { stories{p}.records(say.OnRecord(e)) }, `
+
+Books of node n1:
+  shop/web-0 was given the address by a network plugin
+  host-local, network pods: not reserved, although it gives out
+    10.0.0.1-10.0.0.254
+
+Books of node n2:
+  shop/web-1 was not given the address by any network plugin
+`)
 	})
 }
 
