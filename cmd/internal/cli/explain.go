@@ -99,7 +99,7 @@ func (s stories) holders(story document.Story) {
 // records prints what the nodes have on record of the address.
 func (s stories) records(list []say.Records) {
 	for _, r := range list {
-		s.println("\n" + s.clip(r.Head, 0))
+		s.println("\n" + clip(r.Head, s.Width))
 		for _, line := range r.Lines {
 			s.wrapped(4, "  "+line)
 		}
@@ -124,7 +124,7 @@ func Verdict(story document.Story, paint func(state string) string) (lines []str
 		text := fmt.Sprintf("%s %s, %s: %s", kind, c.ID, c.Scope, paint(c.State.String()))
 		switch {
 		case !c.ResolvedAt.IsZero():
-			text += fmt.Sprintf(" %s ago, was open for %s", Age(c.ResolvedAt), say.Span(c.ResolvedAt.Sub(c.SuspectedAt)))
+			text += fmt.Sprintf(" %s ago, was open for %s", Age(c.ResolvedAt), Lasted(*c))
 		case !c.ConfirmedAt.IsZero():
 			text += fmt.Sprintf(" %s after the second holder was seen", say.Span(c.ConfirmedAt.Sub(c.SecondSeen)))
 		}

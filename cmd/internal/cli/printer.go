@@ -62,12 +62,6 @@ func Rename(program, text string) string {
 	return strings.ReplaceAll(text, `"dupip `, `"`+program+" ")
 }
 
-// fits reports whether a line of n columns fits.
-func (p *Printer) fits(n int) bool { return p.Width == 0 || n <= p.Width }
-
-// clip shortens a line, or a part of it beside that many other columns, to the width.
-func (p *Printer) clip(s string, beside int) string { return clip(s, p.Width-beside) }
-
 // wrapped prints a line, broken at spaces so that it fits the width. Further lines are indented by
 // indent columns.
 func (p *Printer) wrapped(indent int, line string) { p.printf("%s", p.wrap(indent, line)) }

@@ -43,7 +43,7 @@ func (s steps) list(all []document.Step) {
 // command prints a command. A long one continues in the next line, after a backslash: within sh -c '…', too, because that shell
 // then reads the backslash. No command has a space that is quoted in another way.
 func (s steps) command(head, command string) {
-	for !s.fits(len(head) + len(command)) {
+	for s.Width > 0 && len(head)+len(command) > s.Width {
 		n := strings.LastIndex(command[:max(min(s.Width-len(head)-1, len(command)), 0)], " ")
 		if n < 0 { // a word that is too long
 			n = strings.Index(command, " ")
