@@ -42,15 +42,30 @@ func (k *Kubernetes) AddNode(name string, r *Runtime) {
 	k.nodes = append(k.nodes, kubeNode{name: name, Runtime: r})
 }
 
-// Shells are a lab's with the programs of this cluster; the administrator has more of them.
+// errRefused is the answer to a command of a form that dupip does not print.
+var errRefused = errors.New("it is refused, because the stand-in does not know it")
+
+// Shells are a lab's with the programs of this cluster; the administrator has more of them. A command that they refuse fails the test,
+// because people might carry on without it.
 func (k *Kubernetes) Shells(t *lab.T, more map[string]lab.Program) *lab.Shells {
 	t.Helper()
-	own := map[string]lab.Program{"kubectl": k.kubectl}
+	strict := func(program lab.Program) lab.Program {
+		return func(args []string, stdin string) (string, error) {
+			out, err := program(args, stdin)
+			if errors.Is(err, errRefused) {
+				t.Error(err)
+			}
+			return out, err
+		}
+	}
+	kubectl := strict(k.kubectl)
+	own := map[string]lab.Program{"kubectl": kubectl}
 	maps.Copy(own, more)
 	s := t.Shells(own)
 	for i := range k.nodes {
 		n := &k.nodes[i]
-		s.Add(n.name, n.Node, map[string]lab.Program{"kubectl": k.kubectl, "crictl": func(args []string, _ string) (string, error) { return k.crictl(n, args) }})
+		crictl := func(args []string, _ string) (string, error) { return k.crictl(n, args) }
+		s.Add(n.name, n.Node, map[string]lab.Program{"kubectl": kubectl, "crictl": strict(crictl)})
 	}
 	return s
 }
@@ -105,7 +120,7 @@ func (k *Kubernetes) sandboxes(ctx context.Context) (all []sandbox, err error) {
 // crictl is `crictl rmp -f ID`: ID may be the beginning of one.
 func (k *Kubernetes) crictl(n *kubeNode, args []string) (string, error) {
 	if len(args) != 3 || args[0] != "rmp" || args[1] != "-f" || len(args[2]) < 13 {
-		return "", fmt.Errorf("crictl %q is refused", args)
+		return "", fmt.Errorf("crictl %q: %w", args, errRefused)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -156,12 +171,12 @@ func (k *Kubernetes) kubectl(args []string, stdin string) (string, error) {
 		return k.list("BOOT", func(n *kubeNode) string { return n.Node.BootID() }), nil
 	case slices.Equal(args, []string{"get", "nodes", "-o", "custom-columns=NAME:.metadata.name,RANGE:.spec.podCIDR"}):
 		return k.list("RANGE", func(*kubeNode) string { return "<none>" }), nil // the runtimes have their ranges by themselves
-	case slices.Equal(args, []string{"get", "pods", "-A", "-o", "wide"}):
-		return k.pods(ctx)
+	case slices.Equal(args, []string{"get", "pods", "-A", "-o", "wide"}), slices.Equal(args, []string{"get", "pods", "-A", "-o", allAddresses}):
+		return k.pods(ctx, args[4] == allAddresses)
 	case len(args) == 4 && args[0] == "drain" && args[2] == "--ignore-daemonsets" && args[3] == "--delete-emptydir-data":
 		return k.drain(ctx, args[1])
 	}
-	return "", fmt.Errorf("kubectl %q is refused", args)
+	return "", fmt.Errorf("kubectl %q: %w", args, errRefused)
 }
 
 // node is the one that registered last with a name.
@@ -194,12 +209,12 @@ func (k *Kubernetes) deletePod(ctx context.Context, path, stdin string) (string,
 	decoder := json.NewDecoder(strings.NewReader(stdin))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&o); err != nil {
-		return "", fmt.Errorf("%q is refused: %w", stdin, err)
+		return "", fmt.Errorf("kubectl %q with %q: %w: %w", path, stdin, errRefused, err)
 	}
 	parts := strings.Split(path, "/")
 	if o.APIVersion != "v1" || o.Kind != "DeleteOptions" || o.Preconditions.UID == "" ||
 		len(parts) != 7 || strings.Join(parts[:4], "/") != "/api/v1/namespaces" || parts[5] != "pods" {
-		return "", fmt.Errorf("delete --raw %q of %q is refused", path, stdin)
+		return "", fmt.Errorf("kubectl %q with %q: %w", path, stdin, errRefused)
 	}
 	namespace, name := parts[4], parts[6]
 	all, err := k.sandboxes(ctx)
@@ -273,21 +288,31 @@ func (s sandbox) status(ctx context.Context) (*runtimeapi.PodSandboxStatus, erro
 	return answer.GetStatus(), err
 }
 
-// pods lists those that run.
-func (k *Kubernetes) pods(ctx context.Context) (string, error) {
+// allAddresses are the columns for pods with more addresses than one.
+const allAddresses = "custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,NODE:.spec.nodeName,IPS:.status.podIPs[*].ip"
+
+// pods lists those that run, with their first address or with all of them.
+func (k *Kubernetes) pods(ctx context.Context, each bool) (string, error) {
 	all, err := k.sandboxes(ctx)
 	if err != nil {
 		return "", err
 	}
-	out := "NAMESPACE NAME IP NODE\n"
+	out := "NAMESPACE NAME NODE IP\n"
 	for _, s := range all {
 		status, err := s.status(ctx)
 		if err != nil {
 			return "", err
 		}
-		if s.ready() {
-			out += fmt.Sprintf("%s %s %s %s\n", s.Metadata.Namespace, s.Metadata.Name, status.GetNetwork().GetIp(), s.node.name)
+		if !s.ready() {
+			continue
 		}
+		ips := []string{status.GetNetwork().GetIp()}
+		for _, more := range status.GetNetwork().GetAdditionalIps() {
+			if each {
+				ips = append(ips, more.GetIp())
+			}
+		}
+		out += fmt.Sprintf("%s %s %s %s\n", s.Metadata.Namespace, s.Metadata.Name, s.node.name, strings.Join(ips, ","))
 	}
 	return out, nil
 }

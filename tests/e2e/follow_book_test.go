@@ -119,6 +119,7 @@ func TestFollowUnreadBook(t *testing.T) {
 					})
 				},
 			})
+			u.Do(lab.Undone(ran))
 			if !slices.ContainsFunc(ran, func(r lab.Ran) bool { return r.If != "" }) {
 				t.Fatalf("no step is for the answer that %s has it booked: %+v", stays.Name, c.Judgement.Steps)
 			}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dupip/dupip/tests/cri"
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -41,14 +43,20 @@ func hostLocal(subnet string) cri.Options {
 func (o *obeyed) follow(ip netip.Addr, answer func(lab.Step, []lab.Ran) bool, live ...*cri.Pod) lab.Judged {
 	o.Helper()
 	c, since := o.Ordered(o.agent, ip), time.Now()
-	o.Follow(c.Judgement.Steps, lab.Follower{Run: o.shells.Run, Answer: answer})
+	o.Do(lab.Undone(o.Follow(c.Judgement.Steps, lab.Follower{Run: o.shells.Run, Answer: answer})))
 	o.Ended(since, o.alive(live...), []netip.Addr{ip}, o.agent.Client)
-	for _, p := range live {
+	o.reaches(live...)
+	return c
+}
+
+// reaches fails unless the node reaches the pods.
+func (o *obeyed) reaches(pods ...*cri.Pod) {
+	o.Helper()
+	for _, p := range pods {
 		if err := o.Runtime.Node.Ping(p.IPs[0]); err != nil {
 			o.Error(fmt.Errorf("%s lives, and its node does not reach it: %w", p.Name, err))
 		}
 	}
-	return c
 }
 
 // alive returns an error unless the pods run, with the address that each was given.
@@ -60,7 +68,7 @@ func (o *obeyed) alive(pods ...*cri.Pod) func() error {
 		for _, p := range pods {
 			all, err := o.agent.Client.Bindings(o.Context(), p.IPs[0])
 			if err != nil || !slices.ContainsFunc(all, func(b lab.Binding) bool { return b.Netns == p.NetnsName() }) {
-				return fmt.Errorf("%s has not %v any more, %w", p.Name, p.IPs[0], err)
+				return fmt.Errorf("%s has not %v any more: %+v, %v", p.Name, p.IPs[0], all, err)
 			}
 		}
 		return nil
@@ -77,6 +85,7 @@ func (o *obeyed) repeat(c lab.Judged, live ...*cri.Pod) {
 	}
 	o.Follow(c.Judgement.Steps, lab.Follower{Run: o.shells.Run, Answer: func(lab.Step, []lab.Ran) bool { return true }})
 	o.Do(o.alive(live...)())
+	o.reaches(live...) // the agent may not have noticed yet that an interface is down or an address gone
 	if after := len(o.kubernetes.Successors()); after != before {
 		o.Error("the old order has hit a pod")
 	}
@@ -112,7 +121,7 @@ func TestFollowForgotten(t *testing.T) {
 	t.Parallel()
 	o := obey(t, hostLocal("10.81.1.0/24"))
 	forgotten := o.run("slurmdbd-old")
-	o.Do(o.Forget(t.Context(), forgotten))
+	o.Do(o.KillPod(t.Context(), forgotten), o.Forget(t.Context(), forgotten))
 	o.free(forgotten.IPs[0])
 	next := o.gets("slurmdbd-new", forgotten.IPs[0])
 	c := o.follow(forgotten.IPs[0], nil, next)
@@ -194,7 +203,7 @@ func TestFollowNoPods(t *testing.T) {
 	shells.Add(n.ShortName(), n, nil)
 	ip := n.IPv4(5)
 	stays := l.Pod(n, "stays", lab.PodOptions{Addrs: lab.IPs(ip.String())})
-	goes := l.Pod(n, "goes", lab.PodOptions{Addrs: lab.IPs(ip.String()), HostInterface: "vethX"})
+	goes := l.Pod(n, "goes", lab.PodOptions{Addrs: lab.IPs(ip.String())})
 	c := l.Judged(a, ip, func(j *lab.Judgement) bool { return j.Cause == "unknown" })
 	if c.Judgement.Orders() {
 		t.Errorf("an order: %+v", c.Judgement)
@@ -212,12 +221,13 @@ func TestFollowNoPods(t *testing.T) {
 		return strings.HasSuffix(s.If, " "+stays.Name+" only")
 	}}
 	since := time.Now()
-	l.Follow(c.Judgement.Steps, f)
+	l.Do(lab.Undone(l.Follow(c.Judgement.Steps, f)))
 	l.Ended(since, func() error { return has(stays) }, []netip.Addr{ip}, a.Client)
 
-	// Its interface has the name of the one that is gone.
-	l.Do(goes.Delete(), stays.Delete())
-	later := l.Pod(n, "later", lab.PodOptions{Addrs: lab.IPs(ip.String()), HostInterface: "vethX"})
+	// Its netns has the path of the one that is gone. Both were there at a time, so their inodes differ.
+	later := l.Pod(n, "later", lab.PodOptions{Addrs: lab.IPs(ip.String())})
+	l.Do(goes.Delete(), stays.Delete(), os.WriteFile(goes.Path(), nil, 0o600), unix.Mount(later.Path(), goes.Path(), "", unix.MS_BIND, ""))
+	t.Cleanup(func() { _, _ = unix.Unmount(goes.Path(), unix.MNT_DETACH), os.Remove(goes.Path()) })
 	l.Follow(c.Judgement.Steps, f)
 	l.Do(has(later), n.Ping(ip))
 }

@@ -45,7 +45,7 @@ func (s *testCluster) follow(m *machine, f lab.Follower, twice []duplicate, live
 		ips = append(ips, d.ip)
 	}
 	since := time.Now()
-	s.Follow(steps, f)
+	s.Do(lab.Undone(s.Follow(steps, f)))
 	var agents []lab.Reporter
 	for _, m := range s.machines {
 		if m.Running() {

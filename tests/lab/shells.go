@@ -78,7 +78,7 @@ func (s *Shells) Run(step Step) (string, error) {
 	}
 	var out bytes.Buffer
 	args := ShellArgs(step.Command)
-	cmd := exec.Command(args[0], args[1:]...)
+	cmd := exec.CommandContext(s.t.Context(), args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Env = append(os.Environ(), "PATH="+found[0].programs+":"+os.Getenv("PATH"))
 	err := found[0].netns.Exec(cmd.Run)

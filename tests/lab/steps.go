@@ -52,14 +52,17 @@ func ReadJudged(document []byte, ip netip.Addr) (Judged, error) {
 	return doc.Conflicts[i], nil
 }
 
-// changes matches commands that change something.
-var changes = regexp.MustCompile(`\b(delete|drain|rmp|del|flush|down|replace)\b`)
+// change matches commands that change something.
+var change = regexp.MustCompile(`\b(delete|drain|rmp|del|flush|down|replace)\b`)
+
+// changes reports whether the step has a command that changes something.
+func (s Step) changes() bool {
+	return s.Command != "" && (s.Cuts != "" || change.MatchString(s.Command))
+}
 
 // Orders reports whether a person is told to change something by a command, whatever holds.
 func (j *Judgement) Orders() bool {
-	return slices.ContainsFunc(j.Steps, func(s Step) bool {
-		return s.If == "" && s.Command != "" && (s.Cuts != "" || changes.MatchString(s.Command))
-	})
+	return slices.ContainsFunc(j.Steps, func(s Step) bool { return s.If == "" && s.changes() })
 }
 
 // CLI runs commands of dupip against an agent.
@@ -134,6 +137,19 @@ func (t *T) Follow(steps []Step, f Follower) (ran []Ran) {
 	return ran
 }
 
+// Undone returns an error if a step failed and the next one that was carried out is not there for that. A command that only reads may
+// fail: people know that a book is not there.
+func Undone(ran []Ran) error {
+	for i, r := range ran {
+		reads := r.Command != "" && !r.changes()
+		standIn := i+1 < len(ran) && ran[i+1].If != "" && ran[i+1].If != r.If
+		if r.Err != nil && !reads && !standIn {
+			return fmt.Errorf("%s: %s: %s%w", r.Text, r.Command, r.Out, r.Err)
+		}
+	}
+	return nil
+}
+
 // Reporter has the conflicts that an agent knows, those that are over, too. [Client] is one.
 type Reporter interface {
 	Conflicts(ctx context.Context, all bool) ([]Conflict, error)
@@ -146,33 +162,31 @@ const endTime = 15 * time.Second
 // an agent, none of any address has begun since, and lives has returned nil all the time.
 func (t *T) Ended(since time.Time, lives func() error, ips []netip.Addr, agents ...Reporter) {
 	t.Helper()
-	began := time.Now()
-	none := func(about func(Conflict) bool) error {
+	began, ended := time.Now(), false
+	t.Do(Poll(t.Context(), Patience(endTime), func() error {
+		if err := lives(); err != nil {
+			return Final(err)
+		}
+		var open error
 		for _, a := range agents {
 			all, err := a.Conflicts(t.Context(), true)
 			if err != nil {
 				return err
 			}
-			if i := slices.IndexFunc(all, about); i >= 0 {
-				return fmt.Errorf("a conflict of %v: %+v", all[i].IP, all[i])
+			for _, c := range all {
+				switch {
+				case c.ConfirmedAt.After(since):
+					return Final(fmt.Errorf("a new conflict of %v: %+v", c.IP, c))
+				case c.State != "resolved" && slices.Contains(ips, c.IP):
+					open = fmt.Errorf("the conflict of %v is open: %+v", c.IP, c)
+				}
 			}
 		}
-		return nil
-	}
-	ended := false
-	t.Do(Poll(t.Context(), Patience(endTime), func() error {
-		if err := lives(); err != nil {
-			return Final(err)
-		}
-		if err := none(func(c Conflict) bool { return c.ConfirmedAt.After(since) }); err != nil {
-			return Final(fmt.Errorf("a new one: %w", err))
-		}
-		err := none(func(c Conflict) bool { return slices.Contains(ips, c.IP) && c.State != "resolved" })
 		switch {
-		case err != nil && ended:
-			return Final(fmt.Errorf("again after its end: %w", err))
-		case err != nil:
-			return err
+		case open != nil && ended:
+			return Final(fmt.Errorf("again after its end: %w", open))
+		case open != nil:
+			return open
 		}
 		if !ended {
 			t.Logf("no conflict is open %.1f s after the last step", time.Since(began).Seconds())

@@ -32,6 +32,31 @@ func TestOrders(t *testing.T) {
 	}
 }
 
+// TestUndone: a step that changes something has to succeed, or has one for its failure.
+func TestUndone(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("exit status 1")
+	read, remove, standIn := Step{Command: "kubectl get pods"}, Step{Command: "crictl rmp -f 0123"}, Step{If: "it fails", Command: "ip netns del a"}
+	for name, test := range map[string]struct {
+		ran  []Ran
+		want bool
+	}{
+		"nothing":             {nil, false},
+		"it reads":            {[]Ran{{Step: read, Err: failed}, {Step: remove}}, false},
+		"it fails":            {[]Ran{{Step: read}, {Step: remove, Err: failed}}, true},
+		"others follow":       {[]Ran{{Step: remove, Err: failed}, {Step: remove}}, true},
+		"a stand-in":          {[]Ran{{Step: remove, Err: failed}, {Step: standIn}}, false},
+		"a stand-in fails":    {[]Ran{{Step: remove, Err: failed}, {Step: standIn, Err: failed}}, true},
+		"one of some fails":   {[]Ran{{Step: standIn, Err: failed}, {Step: standIn}}, true},
+		"by hand, in vain":    {[]Ran{{Step: Step{Text: "shut it down"}, Err: failed}}, true},
+		"it fails, then read": {[]Ran{{Step: remove, Err: failed}, {Step: read}}, true},
+	} {
+		if got := Undone(test.ran); (got != nil) != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // TestFollow: the commands run to the letter, in their order, on their nodes, and those with a condition by the test's answer.
 func TestFollow(t *testing.T) {
 	t.Parallel()
@@ -72,14 +97,11 @@ func TestFollow(t *testing.T) {
 	ran := l.Follow(c.Judgement.Steps, Follower{Run: s.Run, Answer: Failed, ByHand: func(s Step) (string, error) { return s.Text, nil }})
 	var got []string
 	for _, r := range ran {
-		got = append(got, fmt.Sprintf("%s: %t %s", r.Text, r.Err == nil, strings.TrimSpace(r.Out)))
+		got = append(got, strings.TrimSpace(fmt.Sprintf("%s: %t %s", r.Text, r.Err == nil, r.Out)))
 	}
 	want := []string{
 		"wait: true wait", "by uid: true deleted", "refused: false refused", "a stand-in: true rmp+-f+0123", "here kubectl fails: false kubectl: there is none here",
 		"of another netns: false", "of another interface: false", "two are n: false", "the interface: true", "the netns: true",
-	}
-	for i := range got {
-		got[i] = strings.TrimSpace(got[i])
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("ran %q, want %q", got, want)
