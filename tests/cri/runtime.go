@@ -208,25 +208,18 @@ func (r *Runtime) close() error {
 	return nil
 }
 
-// Forget makes the runtime lose all that it knows, as on a node whose /var/lib/containerd was replaced. The sandboxes of these pods
-// lose their processes, too; each keeps its netns, with interfaces and addresses.
-func (r *Runtime) Forget(ctx context.Context, pods ...*Pod) error {
-	for _, p := range pods {
-		if err := r.KillPod(ctx, p); err != nil {
-			return err
-		}
-	}
+// Forget makes the runtime lose all that it knows, as on a node whose /var/lib/containerd was replaced. Of this pod, which KillPod has
+// killed, only the netns is left, with interfaces and addresses.
+func (r *Runtime) Forget(ctx context.Context, p *Pod) error {
 	if err := r.Stop(); err != nil {
 		return err
 	}
-	for _, p := range pods {
-		shims, err := processes(func(arg string) bool { return arg == p.ID })
-		for _, pid := range shims {
-			err = errors.Join(err, unix.Kill(pid, unix.SIGKILL))
-		}
-		if err != nil {
-			return p.failed("end the shim", err)
-		}
+	shims, err := processes(func(arg string) bool { return arg == p.ID })
+	for _, pid := range shims {
+		err = errors.Join(err, unix.Kill(pid, unix.SIGKILL))
+	}
+	if err != nil {
+		return p.failed("end the shim", err)
 	}
 	if err := os.RemoveAll(filepath.Join(r.dir, "root")); err != nil {
 		return err

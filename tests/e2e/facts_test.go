@@ -6,15 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/dupip/dupip/document"
 	"github.com/dupip/dupip/tests/cri"
-	"github.com/dupip/dupip/tests/lab"
 )
 
 // holderIn waits until the holder of an address in a netns has such facts.
@@ -50,21 +46,6 @@ func isBehind(behind document.Behind) func(document.Facts) bool {
 	return func(f document.Facts) bool { return f.Behind == behind }
 }
 
-// kill kills the processes in the netns of a pod.
-func kill(t *lab.T, p *cri.Pod) {
-	t.Helper()
-	var st unix.Stat_t
-	t.Do(unix.Stat(p.Netns, &st))
-	links, err := filepath.Glob("/proc/[0-9]*/ns/net")
-	t.Do(err)
-	for _, link := range links {
-		if target, err := os.Readlink(link); err == nil && target == fmt.Sprintf("net:[%d]", st.Ino) {
-			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(link))))
-			t.Do(err, unix.Kill(pid, unix.SIGKILL))
-		}
-	}
-}
-
 // What containerd knows of a sandbox, and what is left of it: it runs, its process is killed, containerd forgets it. The facts are there when
 // the conflict is over, for the next agent, too.
 func TestFactsOfRuntime(t *testing.T) {
@@ -77,18 +58,12 @@ func TestFactsOfRuntime(t *testing.T) {
 		return f.Behind == document.BehindRunning && len(f.GivenOthers) == 1 && f.GivenOthers[0] == thief.IPs[0] && f.NetnsPath == "/run/netns/"+thief.NetnsName()
 	})
 	b.holderIn("the one that was given it", older, func(f document.Facts) bool { return f.Behind == document.BehindRunning && f.GivenOthers == nil })
-	kill(b.T, older)
+	b.Do(b.KillPod(t.Context(), older))
 	b.holderIn("the one without a process", older, isBehind(document.BehindStopped))
-	kept := older.Netns + "-kept" // containerd may remove its own name
-	b.Do(os.WriteFile(kept, nil, 0o600))
-	t.Cleanup(func() { _, _ = unix.Unmount(kept, unix.MNT_DETACH), os.Remove(kept) })
-	b.Do(unix.Mount(older.Netns, kept, "", unix.MS_BIND, ""), b.Kill9(), os.RemoveAll(filepath.Join(b.Dir(), "root", "io.containerd.metadata.v1.bolt")), b.Start(t.Context()))
+	b.Do(b.Forget(t.Context(), older))
 	b.holderIn("the one that containerd has forgotten", older, isBehind(document.BehindForgotten))
 	b.holderIn("the other one, which still has a process", taken, isBehind(document.BehindAlive))
-	kill(b.T, thief)
-	for _, path := range []string{older.Netns, kept} {
-		_, _ = unix.Unmount(path, unix.MNT_DETACH), os.Remove(path) // containerd may have done so
-	}
+	b.Do(runCommand(b.Runtime.Node, "ip netns del "+older.NetnsName()))
 	b.says("explain "+older.IPs[0].String(), "resolved")
 	b.Eventually("the end is saved", func() error {
 		data, err := os.ReadFile(filepath.Join(b.agent.StateDir(), "state.json"))
