@@ -62,15 +62,17 @@ var turns = map[string]func(d *departure){
 	"a node that is drained during the alert": func(d *departure) {
 		d.agent(a, span{0, 6})
 		d.agent(b, span{0, 21})
-		d.occurrence(a, "10.0.0.7-1", "", "confirmed", span{0, 5})
-		d.occurrence(b, "10.0.0.7-1", "", "confirmed", span{0, 5})
+		d.conflict(a, "10.0.0.7", "confirmed", span{0, 5})
+		d.conflict(b, "10.0.0.7", "confirmed", span{0, 5})
 		d.always(open, span{0, 5})
 		d.never(anyOf, span{5, 20})
 	},
-	// Its machine is switched off: the other node's agent knows the end, but the last that it said counts.
+	// Its machine is switched off. The other node's agent sees the end, but the last that this one exported counts.
 	"an agent's death": func(d *departure) {
 		d.agent(a, span{0, 5})
-		d.occurrence(a, "10.0.0.7-1", "", "confirmed", span{0, 5})
+		d.agent(b, span{0, 21})
+		d.conflict(a, "10.0.0.7", "confirmed", span{0, 5})
+		d.conflict(b, "10.0.0.7", "confirmed", span{0, 5})
 		d.always(open, span{0, 10})
 		d.never(anyOf, span{10, 20})
 	},
@@ -86,8 +88,8 @@ var turns = map[string]func(d *departure){
 		of("unreserved", "0", span{2, 4}, span{5, 10}, span{15, 21})
 		of("in_conflict", "1", span{2, 4}, span{5, 10})
 		of("in_conflict", "0", span{0, 2}, span{10, 21})
-		d.occurrence(a, "10.0.0.7-1", "", "confirmed", span{2, 4}, span{6, 10})
-		d.occurrence(a, "10.0.0.7-1", "", "suspected", span{5, 6})
+		d.conflict(a, "10.0.0.7", "confirmed", span{2, 4}, span{6, 10})
+		d.conflict(a, "10.0.0.7", "suspected", span{5, 6})
 		d.always(open, span{2, 10})
 		d.never(finding, span{2, 10})
 		d.never(anyOf, span{10, 20})
@@ -108,8 +110,8 @@ func TestAlertsOfTeams(t *testing.T) {
 	}
 	d := &departure{play: &play{every: grid, scrapes: int(minutes(21) / grid), also: []string{path}}, cluster: "east", every: scrape}
 	d.agent(a, span{0, 4}, span{5, 21})
-	d.occurrence(a, "10.0.0.7-1", "", "confirmed", span{0, 4}, span{6, 12})
-	d.occurrence(a, "10.0.0.7-1", "", "suspected", span{5, 6})
+	d.conflict(a, "10.0.0.7", "confirmed", span{0, 4}, span{6, 12})
+	d.conflict(a, "10.0.0.7", "suspected", span{5, 6})
 	for _, namespace := range []string{"shop", "bank"} {
 		d.during("dupip_conflict_holder_info", fmt.Sprintf(`%s,network="default",ip="10.0.0.7",holder_namespace=%q,holder_pod="web"`, a, namespace), "1", span{0, 4}, span{6, 12})
 		alert := fmt.Sprintf(`alertname="DuplicateAddressOfTeam",holder_namespace=%q`, namespace)
