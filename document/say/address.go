@@ -75,7 +75,7 @@ func reserves(b document.Book) string {
 	case b.Error != "":
 		return "problem: " + b.Error
 	case r != nil:
-		return fmt.Sprintf("reserved for %s since %s", ReservedFor(r), r.Since.Local().Format("2006-01-02 15:04:05"))
+		return fmt.Sprintf("reserved for %s since %s", reservedFor(r), r.Since.Local().Format("2006-01-02 15:04:05"))
 	}
 	return "not reserved, although it gives out " + b.Range
 }

@@ -212,7 +212,7 @@ func (v *voice) unknown(open string) string {
 		}
 		whose := "no reservation of it"
 		if b.Reservation != nil {
-			whose = "it reserved for " + ReservedFor(b.Reservation)
+			whose = "it reserved for " + reservedFor(b.Reservation)
 		}
 		text += v.say(1, " %s (network %s) of node %s [has|had] %s.", b.Kind, b.CNINetwork, v.nodeName(b.NodeID()), whose)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/dupip/dupip/document/merge"
 )
 
-// Conflicts are the steps that end many confirmed conflicts at once: ranges that nodes share, and machines of one name.
-func Conflicts(doc document.Conflicts) (list []document.Step) {
+// commonSteps are the steps that end many confirmed conflicts at once: ranges that nodes share, and machines of one name.
+func commonSteps(doc document.Conflicts) (list []document.Step) {
 	confirmed := slices.DeleteFunc(slices.Clone(doc.Conflicts), func(c document.Conflict) bool { return c.State != detector.Confirmed || c.Drill })
 	ids := make(map[string]string) // NodeIDs by the names of nodes in pairs
 	for _, c := range confirmed {
@@ -37,7 +37,7 @@ func Conflicts(doc document.Conflicts) (list []document.Step) {
 	for _, p := range doc.Pairs {
 		switch {
 		case len(p.Nodes) != 2:
-		case WithoutBoot(p.Nodes[0]) == WithoutBoot(p.Nodes[1]):
+		case withoutBoot(p.Nodes[0]) == withoutBoot(p.Nodes[1]):
 			add(&machines, p.Nodes...)
 		case p.Addresses > document.FewShared && !isLocal(p, confirmed):
 			add(&shared, p.Nodes...)
@@ -65,12 +65,7 @@ func Conflicts(doc document.Conflicts) (list []document.Step) {
 
 // isLocal reports whether all conflicts between two nodes may come from bridges with a range for each node.
 func isLocal(p document.Pair, conflicts []document.Conflict) bool {
-	between := slices.DeleteFunc(slices.Clone(conflicts), func(c document.Conflict) bool {
-		on := func(node string) bool {
-			return slices.ContainsFunc(c.Holders, func(b document.Binding) bool { return b.Node == node || merge.FullName(b.NodeID()) == node })
-		}
-		return !on(p.Nodes[0]) || !on(p.Nodes[1])
-	})
+	between := slices.DeleteFunc(slices.Clone(conflicts), func(c document.Conflict) bool { return !isBetween(c, p) })
 	return len(between) > 0 && !slices.ContainsFunc(between, func(c document.Conflict) bool { return localBridges(c) == nil })
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/dupip/dupip/document/merge"
 )
 
-// Detection says which pods lost an address by duplicate address detection, and who else has it, or had it. The kernel does not tell
+// detectionFailures says which pods lost an address by duplicate address detection, and who else has it, or had it. The kernel does not tell
 // whose packet it was: that of another holder, or its own one, which came back.
-func Detection(e document.Explanation) (list []string) {
+func detectionFailures(e document.Explanation) (list []string) {
 	for _, c := range e.Configured {
 		if text := detectionFailed(c, e); c.Lost && !slices.Contains(list, text) {
 			list = append(list, text)

@@ -38,7 +38,7 @@ func TestDetectionFailed(t *testing.T) {
 			Node: "n1", Stories: []document.Story{{Network: test.network, Bindings: test.bindings, Former: test.former}},
 			Configured: []document.Configured{{Network: "default", Netns: "cni-9", Lost: true}},
 		}
-		if got := Detection(e); len(got) != 1 || got[0] != test.want {
+		if got := detectionFailures(e); len(got) != 1 || got[0] != test.want {
 			t.Errorf("%s:\n%q, want\n%q", name, got, test.want)
 		}
 	}
@@ -67,7 +67,7 @@ func TestDetectionFailedOfNamesakes(t *testing.T) {
 	}
 	const want = "cni-9: duplicate address detection failed in its kernel, which does not use the address. " +
 		"cni-9 on n1 (boot bbbbbbbb) was seen with the address, and has it no more."
-	if got := Detection(e); !slices.Equal(got, []string{want}) {
+	if got := detectionFailures(e); !slices.Equal(got, []string{want}) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -78,8 +78,8 @@ func fact(f document.Finding) string {
 	return fmt.Sprintf("%s has %s, which %s has not reserved", pod, f.IP, f.Book)
 }
 
-// IsApart reports whether a finding is repaired in another way than others of its kind.
-func IsApart(f document.Finding) bool { return f.Given == detector.GivenNo || isHeldByPod(f) }
+// isApart reports whether a finding is repaired in another way than others of its kind.
+func isApart(f document.Finding) bool { return f.Given == detector.GivenNo || isHeldByPod(f) }
 
 // isHeldByPod reports whether a pod has the address of a reservation that nobody holds.
 func isHeldByPod(f document.Finding) bool { return f.Kind == document.Unheld && f.Interface != "" }

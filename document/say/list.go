@@ -34,7 +34,7 @@ const (
 
 // Entries are what to do about the open conflicts of a list: first what ends many of them at once.
 func Entries(doc document.Conflicts) (list []Entry) {
-	ranges := Conflicts(doc)
+	ranges := commonSteps(doc)
 	var judged, suspected []document.Conflict
 	var drills []string
 	more := 0
@@ -85,7 +85,7 @@ func Entries(doc document.Conflicts) (list []Entry) {
 func Many(doc document.Conflicts) []Entry {
 	list := []Entry{{Text: fmt.Sprintf("\"dupip explain %s\" says what to do about the first one, and why.", doc.Conflicts[0].IP)}}
 	doc.Pairs = doc.Pairs[:min(len(doc.Pairs), 1)]
-	first := slices.DeleteFunc(append(localRange(doc.Conflicts...), Conflicts(doc)...), func(s document.Step) bool { return s.If != "" && s.File == "" })
+	first := slices.DeleteFunc(append(localRange(doc.Conflicts...), commonSteps(doc)...), func(s document.Step) bool { return s.If != "" && s.File == "" })
 	if len(first) > 0 {
 		list = slices.Insert(list, 0, Entry{Steps: first})
 	}
@@ -99,7 +99,7 @@ func Repairs(a document.Audit) (list []Entry) {
 		apart, contested bool
 	}
 	nodes := merge.Names(each(a.Findings, document.Finding.NodeID))
-	sorts, same := grouped(a.Findings, func(f document.Finding) sort { return sort{f.Kind, IsApart(f), f.Contested} }, func(f document.Finding) document.Finding { return f })
+	sorts, same := grouped(a.Findings, func(f document.Finding) sort { return sort{f.Kind, isApart(f), f.Contested} }, func(f document.Finding) document.Finding { return f })
 	slices.SortStableFunc(sorts, func(a, b sort) int { return cmp.Compare(urgency(a.kind), urgency(b.kind)) })
 	for _, s := range sorts {
 		first := same[s][0]
@@ -129,7 +129,7 @@ func Why(e document.Explanation, stories ...document.Story) (texts []string) {
 			texts = append(texts, c.Judgement.Text)
 		}
 	}
-	return append(texts, Detection(e)...)
+	return append(texts, detectionFailures(e)...)
 }
 
 // brief says one sentence about each sort of conflicts, with the first command if that is right without a condition. more are those that
@@ -169,10 +169,10 @@ func brief(judged []document.Conflict, more int) (list []Entry, last string) {
 	return list, last + "each, and why."
 }
 
-// isShared reports whether a conflict is between two nodes for which [Conflicts] has a step.
+// isShared reports whether a conflict is between two nodes for which [commonSteps] has a step.
 func isShared(doc document.Conflicts, c document.Conflict) bool {
 	return slices.ContainsFunc(doc.Pairs, func(p document.Pair) bool {
-		return p.Addresses > document.FewShared && IsBetween(c, p) &&
+		return p.Addresses > document.FewShared && isBetween(c, p) &&
 			(c.Judgement == nil || c.Judgement.Cause == document.CauseSharedRange || c.Judgement.Cause == document.CauseNamesakes)
 	})
 }
@@ -212,7 +212,7 @@ func Head(s document.Step) string {
 
 // loginNode is the node of a step. If another node has its name, the address is added, because nobody can log in to a boot id.
 func loginNode(s document.Step) string {
-	if name, ok := strings.CutSuffix(s.Node, ")"); ok && s.Address != "" && WithoutBoot(s.Node) != s.Node {
+	if name, ok := strings.CutSuffix(s.Node, ")"); ok && s.Address != "" && withoutBoot(s.Node) != s.Node {
 		return name + ", " + s.Address + ")"
 	}
 	return s.Node

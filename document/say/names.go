@@ -42,8 +42,8 @@ func NodesOf(holders []document.Binding) (names []string, several bool) {
 	return each(holders, func(b document.Binding) string { return byID[b.NodeID()] }), len(byID) > 1
 }
 
-// WithoutBoot is a node's name without its boot.
-func WithoutBoot(name string) string {
+// withoutBoot is a node's name without its boot.
+func withoutBoot(name string) string {
 	name, _, _ = strings.Cut(name, " (boot ")
 	return name
 }
@@ -75,8 +75,8 @@ func Labels(c document.Conflict) []string {
 	return list
 }
 
-// ShortLabels is Labels without what is not needed to tell the holders apart.
-func ShortLabels(c document.Conflict) []string {
+// shortLabels is Labels without what is not needed to tell the holders apart.
+func shortLabels(c document.Conflict) []string {
 	names := Labels(c)
 	count := make(map[string]int)
 	for _, b := range c.Holders {
@@ -90,8 +90,8 @@ func ShortLabels(c document.Conflict) []string {
 	return names
 }
 
-// ReservedFor names who has a reservation.
-func ReservedFor(r *document.Reservation) string {
+// reservedFor names who has a reservation.
+func reservedFor(r *document.Reservation) string {
 	if r.Sandbox == "" {
 		return "a pod that is just being made"
 	}

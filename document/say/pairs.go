@@ -13,7 +13,7 @@ import (
 // that is one fault, not hundreds. Only the first most pairs are listed.
 func Pairs(doc document.Conflicts, most int) (lines []string) {
 	for _, pair := range doc.Pairs {
-		isListed := func(c document.Conflict) bool { return IsBetween(c, pair) }
+		isListed := func(c document.Conflict) bool { return isBetween(c, pair) }
 		if pair.Addresses <= document.FewShared && (len(pair.Nodes) != 2 || slices.ContainsFunc(doc.Conflicts, isListed)) {
 			continue
 		}
@@ -29,8 +29,8 @@ func Pairs(doc document.Conflicts, most int) (lines []string) {
 	return lines
 }
 
-// IsBetween reports whether a conflict has holders on both nodes of a pair.
-func IsBetween(c document.Conflict, p document.Pair) bool {
+// isBetween reports whether a conflict has holders on both nodes of a pair.
+func isBetween(c document.Conflict, p document.Pair) bool {
 	on := func(node string) bool { // which may include the boot
 		return slices.ContainsFunc(c.Holders, func(b document.Binding) bool { return b.Node == node || merge.FullName(b.NodeID()) == node })
 	}

@@ -52,7 +52,7 @@ func newVoice(c *document.Conflict, at map[string]netip.Addr) *voice {
 		}
 	}
 	v := &voice{
-		c: c, names: Labels(*c), brief: ShortLabels(*c), nodes: merge.Names(append(ids, c.Judgement.Nodes...)), at: at,
+		c: c, names: Labels(*c), brief: shortLabels(*c), nodes: merge.Names(append(ids, c.Judgement.Nodes...)), at: at,
 		past: c.State == detector.Resolved,
 	}
 	for n, b := range c.Holders {

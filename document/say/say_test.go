@@ -326,7 +326,7 @@ func TestWordsOfManyConflicts(t *testing.T) {
 		{"nodes without a conflict in the list", document.Conflicts{Pairs: []document.Pair{pair(40, "n1", "n2")}}},
 		{"few", document.Conflicts{Conflicts: []document.Conflict{between}, Pairs: []document.Pair{pair(3, "n1", "n2")}}},
 	} {
-		fmt.Fprintf(&out, "## %s\n%s\n", test.name, strings.Join(each(Conflicts(test.doc), lines), ""))
+		fmt.Fprintf(&out, "## %s\n%s\n", test.name, strings.Join(each(commonSteps(test.doc), lines), ""))
 	}
 	golden(t, "testdata/many.txt", out.String())
 }

@@ -135,7 +135,7 @@ func (v *voice) reservedForOther(n int) string {
 	if len(own) == 0 || own[i].Reservation == nil {
 		return v.say(1, "the book of node %s [has|had] reserved it for another one", v.node(n))
 	}
-	return v.say(1, "%s (network %s) of node %s [has|had] reserved it for %s", own[i].Kind, own[i].CNINetwork, v.node(n), ReservedFor(own[i].Reservation))
+	return v.say(1, "%s (network %s) of node %s [has|had] reserved it for %s", own[i].Kind, own[i].CNINetwork, v.node(n), reservedFor(own[i].Reservation))
 }
 
 // after says how much later than the others a holder came, empty if that is not known.
@@ -202,7 +202,7 @@ func (v *voice) unseen() string {
 	var weak []int
 	for _, j := range v.judged {
 		b := v.c.Holders[j.Holder]
-		if b.Evidence == detector.Configured && !b.Gone && (j.Verdict == document.Open || j.Reason == document.ReasonNotGiven || j.Reason == document.ReasonNewer) {
+		if IsConfiguredOnly(b) && (j.Verdict == document.Open || j.Reason == document.ReasonNotGiven || j.Reason == document.ReasonNewer) {
 			weak = append(weak, j.Holder)
 		}
 	}
