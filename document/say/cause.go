@@ -37,7 +37,7 @@ func (v *voice) cause() string {
 		return v.sharedRange()
 	case document.CauseNamesakes:
 		return v.say(len(nodes), "%s [are|were] machines with one node name: probably one was replaced and still [runs|ran], or [is|was] a clone.",
-			Conjoin(v.machines()))
+			Conjoin(each(v.about(), v.machineName)))
 	case document.CauseClone:
 		return v.say(len(nodes), "%s [run|ran] the same pod: probably one [is|was] a clone, or was replaced and still [runs|ran].", Conjoin(nodes))
 	case document.CauseNodeAddress:
@@ -106,14 +106,12 @@ func (v *voice) ranges() string {
 	return ": " + Conjoin(parts)
 }
 
-// machines names machines that may have one node name: by their boots and the addresses of their agents.
-func (v *voice) machines() []string {
-	return each(v.about(), func(id string) string {
-		if at := v.at[id]; at.IsValid() {
-			return fmt.Sprintf("%s at %s", v.nodeName(id), at)
-		}
-		return v.nodeName(id)
-	})
+// machineName names a machine that may have the node name of another one: by its boot and the address of its agent.
+func (v *voice) machineName(id string) string {
+	if at := v.at[id]; at.IsValid() {
+		return fmt.Sprintf("%s at %s", v.nodeName(id), at)
+	}
+	return v.nodeName(id)
 }
 
 // unreachable names the nodes that do not answer.

@@ -23,7 +23,7 @@ func (v *voice) question() []document.Step {
 		if local := localRange(*v.c); local != nil {
 			return local
 		}
-		return v.rangeSteps(v.about())
+		return v.rangeSteps()
 	case document.CauseAway:
 		return v.whichStayed()
 	}
@@ -151,22 +151,18 @@ func (v *voice) whichStayed() []document.Step {
 
 // machineSteps are about machines of which one should not run. The API server knows one of them by its boot id. No step names a pod,
 // or has kubectl find a machine by its name.
-func (v *voice) machineSteps(ids []string) []document.Step {
+func (v *voice) machineSteps() []document.Step {
+	ids := v.about()
 	list := []document.Step{{
 		Text: "Look which boot id the API server has, several times in 2 minutes. If it changes, or if none of these machines is there, shut down " +
 			"nothing: ask those who install the machines which one should run",
 		Command: readBoots,
 	}}
 	for _, id := range ids[:min(len(ids), maxAsked)] {
-		where := "the machine " + v.nodeName(id)
-		if at := v.at[id]; at.IsValid() {
-			where += " at " + at.String()
-		}
-		s := v.machine(document.Step{
+		list = append(list, v.machine(document.Step{
 			If:   fmt.Sprintf("If another one of them is always there, and %s never", cluster.BootID(id)),
-			Text: "Shut down " + where + ", after you have seen that boot id in its /proc/sys/kernel/random/boot_id", Cuts: "all pods of that machine",
-		}, id)
-		list = append(list, s)
+			Text: "Shut down the machine " + v.machineName(id) + ", after you have seen that boot id in its /proc/sys/kernel/random/boot_id", Cuts: "all pods of that machine",
+		}, id))
 	}
 	if command := readPods(v.c.IP); v.c.Judgement.Cause == document.CauseClone && command != "" {
 		list = append(list, document.Step{
@@ -177,7 +173,8 @@ func (v *voice) machineSteps(ids []string) []document.Step {
 }
 
 // rangeSteps are about nodes that give out addresses of one range, or one node with several networks.
-func (v *voice) rangeSteps(ids []string) []document.Step {
+func (v *voice) rangeSteps() []document.Step {
+	ids := v.about()
 	if len(ids) == 1 {
 		return []document.Step{v.machine(document.Step{
 			Text: fmt.Sprintf("Give each network of node %s a range of its own in CNI's configuration, and only then delete the pods whose address is of another range", v.nodeName(ids[0])),

@@ -21,7 +21,7 @@ const (
 // steps are what to do, in this order.
 func (v *voice) steps() (list []document.Step) {
 	if v.isAboutMachines() {
-		return v.machineSteps(v.about())
+		return v.machineSteps()
 	}
 	list = v.first()
 	var removed []int
@@ -39,7 +39,9 @@ func (v *voice) steps() (list []document.Step) {
 	if stay := v.with(document.Keep); len(stay) == 1 {
 		list = append(list, v.reroutes(removed, stay[0])...)
 	}
-	list = append(list, v.repairs()...)
+	if len(v.with(document.Remove, document.ReasonLifetime)) > 0 {
+		list = append(list, document.Step{Text: "Take the range of the pods out of what " + v.dynamic() + " gives out"})
+	}
 	return append(list, v.question()...)
 }
 
@@ -71,27 +73,24 @@ func (v *voice) removal(j document.Judged) []document.Step {
 		if j.Reason == document.ReasonReplaced {
 			first.Cuts = "the sandbox " + pod(b).Sandbox + ", which ends; the later one runs on"
 		}
-		last := v.withoutPlugin(j)
-		switch {
-		case first.Command == "" && last.Command == "":
+		steps := slices.DeleteFunc([]document.Step{first, v.withoutPlugin(j)}, func(s document.Step) bool { return s.Command == "" })
+		switch len(steps) {
+		case 0:
 			return []document.Step{v.byHand(j.Holder, why)}
-		case first.Command == "":
-			return []document.Step{last}
-		case last.Command == "":
-			return []document.Step{first}
+		case 2:
+			steps[1].If = "If that fails"
 		}
-		last.If = "If that fails"
-		return []document.Step{first, last}
+		return steps
 	case document.ReasonForgotten:
-		if s := v.withoutPlugin(j); s.Command != "" {
-			return []document.Step{s}
-		}
-		if cutOff(b.Holder) != "" {
-			s := v.cut(j.Holder, why)
+		s := v.withoutPlugin(j)
+		if s.Command == "" {
+			s = v.cut(j.Holder, why)
 			s.Cuts = "only the interface " + b.Interface
-			return []document.Step{s}
 		}
-		return []document.Step{v.byHand(j.Holder, why)}
+		if s.Command == "" {
+			s = v.byHand(j.Holder, why)
+		}
+		return []document.Step{s}
 	}
 	steps := []document.Step{v.end(j.Holder, why)}
 	switch {
@@ -125,19 +124,23 @@ func (v *voice) withoutPlugin(j document.Judged) document.Step {
 	if j.Reason == document.ReasonForgotten {
 		why = because[j.Reason]
 	}
-	b, name := v.c.Holders[j.Holder], v.names[j.Holder]
-	f, netns := b.Facts, name
+	b, netns := v.c.Holders[j.Holder], v.names[j.Holder]
 	if b.Pod != nil {
-		netns = "the network namespace of " + name
+		netns = "the network namespace of " + netns
 	}
-	if command := removeNetns(f); command != "" && j.Reason != document.ReasonReplaced {
+	if command := removeNetns(b.Facts); command != "" && j.Reason != document.ReasonReplaced {
 		return v.on(j.Holder, document.Step{
 			Text: "Remove " + netns + why, Command: command,
 			Cuts: "only that network namespace, in which nothing runs",
 		})
 	}
-	return v.on(j.Holder, document.Step{
-		Text: "Take the address from " + netns, Command: takeAddress(f, v.c.IP), Cuts: "the connections of " + name + " that use " + v.c.IP.String(),
+	return v.take(j.Holder, netns)
+}
+
+// take takes the address from a holder, or from its netns.
+func (v *voice) take(n int, from string) document.Step {
+	return v.on(n, document.Step{
+		Text: "Take the address from " + from, Command: takeAddress(v.c.Holders[n].Facts, v.c.IP), Cuts: "the connections of " + v.names[n] + " that use " + v.c.IP.String(),
 	})
 }
 
@@ -150,8 +153,8 @@ func (v *voice) end(n int, why string) document.Step {
 	if removeSandbox(b.Pod) != "" {
 		return v.endSandbox(n, why)
 	}
-	if command := takeAddress(b.Facts, v.c.IP); command != "" {
-		return v.on(n, document.Step{Text: "Take the address from " + name + why, Command: command, Cuts: "the connections of " + name + " that use " + v.c.IP.String()})
+	if s := v.take(n, name+why); s.Command != "" {
+		return s
 	}
 	if cutOff(b.Holder) != "" && b.Evidence != detector.Host {
 		return v.cut(n, why)
@@ -266,19 +269,6 @@ func (v *voice) first() (list []document.Step) {
 			Text: strings.TrimSpace("Stop what configures "+machine(v.c.Holders[n]).Device) + ", for example a DHCP client, or it sets the address again",
 		}))
 	}
-	return append(list, v.rangeFirst()...)
-}
-
-// repairs are what is to be done so that the conflict does not come back.
-func (v *voice) repairs() (list []document.Step) {
-	if len(v.with(document.Remove, document.ReasonLifetime)) > 0 {
-		list = append(list, document.Step{Text: "Take the range of the pods out of what " + v.dynamic() + " gives out"})
-	}
-	return list
-}
-
-// rangeFirst keeps IPAM from giving a node's address to the successor of a pod that is removed.
-func (v *voice) rangeFirst() (list []document.Step) {
 	onNode := len(v.with(document.Remove, document.ReasonOnNode)) > 0
 	if given := v.givenOnNode(); onNode && given != detector.GivenNo || len(v.hosts()) > 0 && v.c.Judgement.Cause == document.CauseNodeAddress {
 		s := document.Step{Text: fmt.Sprintf("Take %s and the other addresses of nodes out of IPAM's ranges first: it may give them out again", v.c.IP)}
