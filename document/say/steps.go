@@ -217,12 +217,9 @@ func (v *voice) fromNode(n int) document.Step {
 // flushes are for the nodes whose next hop to a removed holder is a bridge, or another device than the holder's own.
 func (v *voice) flushes(removed []int) (list []document.Step) {
 	for _, r := range v.c.Routes {
-		n := to(*v.c, r)
+		n := v.to(r)
 		command := forget(v.c.IP, r.Device)
-		if command == "" || !slices.Contains(removed, n) || r.Gateway.IsValid() || len(list) == maxFlushes {
-			continue
-		}
-		if own := v.c.Holders[n].Interface; own == "" || own == r.Device {
+		if command == "" || !slices.Contains(removed, n) || !v.overBridge(r) || v.c.Holders[n].Interface == "" || r.Gateway.IsValid() || len(list) == maxFlushes {
 			continue
 		}
 		list = append(list, v.machine(document.Step{
@@ -239,7 +236,7 @@ func (v *voice) reroutes(removed []int, stays int) (list []document.Step) {
 	b := v.c.Holders[stays]
 	command := routeTo(v.c.IP, b.Holder)
 	for _, r := range v.c.Routes {
-		n := to(*v.c, r)
+		n := v.to(r)
 		if command == "" || b.Evidence == detector.Host || r.NodeID() != b.NodeID() || !slices.Contains(removed, n) || r.Gateway.IsValid() || r.Device == "" || r.Device != v.c.Holders[n].Interface {
 			continue
 		}
