@@ -66,7 +66,7 @@ func (v *voice) coming() []int {
 func (v *voice) lost() string {
 	var parts []string
 	for _, b := range v.c.Books {
-		isIts := func(n int) bool { return v.c.Holders[n].NodeID() == b.NodeID() }
+		isIts := func(n int) bool { return v.nodeID(n) == b.NodeID() }
 		if b.Unreserved >= wiped && slices.ContainsFunc(v.with(document.Remove, document.ReasonNotReserved), isIts) {
 			parts = append(parts, v.say(1, "The store of %s (network %s) on node %s was probably wiped: it [has|had] no reservation for %s, whose addresses [may be|might be] given out again.",
 				b.Kind, b.CNINetwork, v.nodeName(b.NodeID()), Plural(b.Unreserved, "pod", "pods")))
@@ -117,14 +117,14 @@ func (v *voice) machineName(id string) string {
 // unreachable names the nodes that do not answer.
 func (v *voice) unreachable() (nodes []string) {
 	for n, b := range v.c.Holders {
-		if b.Unreachable && !b.Gone && !slices.Contains(nodes, v.node(n)) {
+		if b.Unreachable && !b.Gone {
 			nodes = append(nodes, v.node(n))
 		}
 	}
 	if len(nodes) == 0 {
-		nodes = v.nodesAbout()
+		return v.nodesAbout()
 	}
-	return nodes
+	return unique(nodes)
 }
 
 func nodesNamed(names []string) string { return either(len(names), "node ", "nodes ") + Conjoin(names) }

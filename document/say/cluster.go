@@ -27,22 +27,16 @@ func commonSteps(doc document.Conflicts) (list []document.Step) {
 		}
 	}
 	var shared, machines []string
-	add := func(to *[]string, names ...string) {
-		for _, name := range names {
-			if !slices.Contains(*to, name) {
-				*to = append(*to, name)
-			}
-		}
-	}
 	for _, p := range doc.Pairs {
 		switch {
 		case len(p.Nodes) != 2:
 		case withoutBoot(p.Nodes[0]) == withoutBoot(p.Nodes[1]):
-			add(&machines, p.Nodes...)
+			machines = append(machines, p.Nodes...)
 		case p.Addresses > document.FewShared && !isLocal(p, confirmed):
-			add(&shared, p.Nodes...)
+			shared = append(shared, p.Nodes...)
 		}
 	}
+	machines, shared = unique(machines), unique(shared)
 	if len(machines) > 0 {
 		list = append(list, document.Step{
 			Text: Conjoin(machines) + ` are machines with one node name. Shut down the one that should not run: the API server knows the boot id ` +

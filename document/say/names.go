@@ -169,6 +169,16 @@ func grouped[T any, K comparable, V any](list []T, key func(T) K, value func(T) 
 	return keys, groups
 }
 
+// unique removes duplicates, and leaves texts in their order.
+func unique(texts []string) (list []string) {
+	for _, text := range texts {
+		if !slices.Contains(list, text) {
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
 // distinct sorts texts and removes duplicates.
 func distinct(texts []string) []string {
 	slices.Sort(texts)

@@ -3,7 +3,6 @@ package say
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
@@ -46,14 +45,11 @@ func (v *voice) askBook(open []int) []document.Step {
 	list := []document.Step{{
 		Text: "Look for whom the pods' IPAM has the address reserved: that one stays. With Calico as IPAM", Command: readCalico(ip),
 	}}
-	var nodes []string
-	for _, n := range open {
-		if id := v.c.Holders[n].NodeID(); len(nodes) < maxFlushes && !slices.Contains(nodes, id) {
-			nodes = append(nodes, id)
-			list = append(list, v.machine(document.Step{
-				Text: "With host-local as IPAM, a file has the id of the sandbox", Command: readHostLocal(ip),
-			}, id))
-		}
+	nodes := unique(each(open, v.nodeID))
+	for _, id := range nodes[:min(len(nodes), maxFlushes)] {
+		list = append(list, v.machine(document.Step{
+			Text: "With host-local as IPAM, a file has the id of the sandbox", Command: readHostLocal(ip),
+		}, id))
 	}
 	list = append(list, document.Step{Text: "Look which pods the API server has with the address" + onlyFirst(ip), Command: readPods(ip)})
 	if len(nodes) > 1 {

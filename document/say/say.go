@@ -130,8 +130,10 @@ func (v *voice) list(holders []int) string {
 	return cmp.Or(Conjoin(each(holders, func(n int) string { return v.names[n] })), "the holders")
 }
 
+func (v *voice) nodeID(n int) string { return v.c.Holders[n].NodeID() }
+
 // node names the node of a holder.
-func (v *voice) node(n int) string { return v.nodes[v.c.Holders[n].NodeID()] }
+func (v *voice) node(n int) string { return v.nodes[v.nodeID(n)] }
 
 // nodeName names a node by its NodeID, or by a name.
 func (v *voice) nodeName(id string) string {
@@ -143,20 +145,15 @@ func (v *voice) nodeName(id string) string {
 }
 
 // about are the nodes that the cause is about, by NodeID: those of the holders if the judgement does not say it.
-func (v *voice) about() (ids []string) {
-	if ids = slices.Clone(v.c.Judgement.Nodes); len(ids) > 0 {
+func (v *voice) about() []string {
+	if ids := v.c.Judgement.Nodes; len(ids) > 0 {
 		return ids
 	}
 	holders := v.with(document.Open)
 	if len(holders) == 0 { // it is over, and others may be left
 		holders = each(v.judged, func(j document.Judged) int { return j.Holder })
 	}
-	for _, n := range holders {
-		if id := v.c.Holders[n].NodeID(); !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
-	}
-	return ids
+	return unique(each(holders, v.nodeID))
 }
 
 // nodesAbout names the nodes that the cause is about.

@@ -194,7 +194,7 @@ func pod(b document.Binding) document.Pod { return *cmp.Or(b.Pod, new(document.P
 
 // on is a step on the node of a holder.
 func (v *voice) on(n int, s document.Step) document.Step {
-	return v.machine(s, v.c.Holders[n].NodeID())
+	return v.machine(s, v.nodeID(n))
 }
 
 // fromNode takes an address with a lifetime from a node.
@@ -251,7 +251,7 @@ func (v *voice) reroutes(removed []int, stays int) (list []document.Step) {
 func (v *voice) first() (list []document.Step) {
 	lost := make(map[string]int) // holders that have lost their reservation, by node
 	for _, n := range v.with(document.Remove, document.ReasonNotReserved) {
-		lost[v.c.Holders[n].NodeID()]++
+		lost[v.nodeID(n)]++
 	}
 	for _, id := range slices.Sorted(maps.Keys(lost)) {
 		if !slices.ContainsFunc(v.c.Books, func(b document.Book) bool { return b.NodeID() == id && b.Unreserved > lost[id] }) {

@@ -129,7 +129,7 @@ func (v *voice) givenOthers(holders []int) string {
 
 // reservedForOther says which book of a holder's node has the address reserved for another one.
 func (v *voice) reservedForOther(n int) string {
-	id := v.c.Holders[n].NodeID()
+	id := v.nodeID(n)
 	own := slices.DeleteFunc(slices.Clone(v.c.Books), func(b document.Book) bool { return b.NodeID() != id || b.Error != "" })
 	i := max(slices.IndexFunc(own, func(b document.Book) bool { return b.Reservation != nil }), 0)
 	if len(own) == 0 || own[i].Reservation == nil {
