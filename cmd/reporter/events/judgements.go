@@ -31,37 +31,39 @@ type Judgement struct {
 	Cause, Confidence, Text string
 }
 
-// around is what a judgement depends on besides the reports.
-type around struct {
+// judging has what judgements depend on besides the reports, and the last ones.
+type judging struct {
 	judge.Context
 	namesakes map[string]netip.Addr // where the agents are whose node's name another one has, by NodeID
+	last      []Judgement
+	at        time.Time // when last was made
 }
 
-func newAround(members []cluster.Member) around {
-	a := around{judge.Around(members), make(map[string]netip.Addr)}
+// members takes the members of gossip.
+func (j *judging) members(members []cluster.Member) {
+	j.Context, j.namesakes = judge.Around(members), make(map[string]netip.Addr)
 	for _, m := range members {
-		if m.Live() && a.Namesakes[m.Name] {
+		if m.Live() && j.Namesakes[m.Name] {
 			at, _ := netip.ParseAddrPort(m.Address)
-			a.namesakes[m.NodeID()] = at.Addr().Unmap()
+			j.namesakes[m.NodeID()] = at.Addr().Unmap()
 		}
 	}
-	return a
 }
 
 // coming reports whether facts of holders are missing, for as long as that may be.
-func (a around) coming(c document.Conflict) bool {
-	a.Now = time.Time{}
-	j := judge.Of(c, a.Context)
-	return j != nil && j.Cause == document.CauseComing
+func (j *judging) coming(c document.Conflict) bool {
+	j.Now = time.Time{}
+	made := judge.Of(c, j.Context)
+	return made != nil && made.Cause == document.CauseComing
 }
 
 // judge returns the judgement of a conflict, with its words; nil if there is none that will last.
-func (a around) judge(c document.Conflict, now time.Time) *document.Judgement {
-	a.Now = now
-	if c.Judgement = judge.Of(c, a.Context); c.Judgement == nil || c.Judgement.Cause == document.CauseComing {
+func (j *judging) judge(c document.Conflict, now time.Time) *document.Judgement {
+	j.Now = now
+	if c.Judgement = judge.Of(c, j.Context); c.Judgement == nil || c.Judgement.Cause == document.CauseComing {
 		return nil
 	}
-	say.Fill(&c, a.namesakes)
+	say.Fill(&c, j.namesakes)
 	return c.Judgement
 }
 
@@ -73,7 +75,7 @@ func (p *Planner) podNote(n *notice, now time.Time) string {
 		if !slices.ContainsFunc(c.Holders, func(b document.Binding) bool { return b.ID() == n.holder }) {
 			continue
 		}
-		if j := p.around.judge(c, now); j != nil && j.Cause != document.CauseUnreachable {
+		if j := p.judging.judge(c, now); j != nil && j.Cause != document.CauseUnreachable {
 			text += " " + j.Short
 		}
 		break
@@ -84,14 +86,14 @@ func (p *Planner) podNote(n *notice, now time.Time) string {
 
 // Judgements returns those of the oldest open conflicts, made at most judgedEvery ago.
 func (p *Planner) Judgements(now time.Time) []Judgement {
-	if now.Sub(p.judgedAt) < judgedEvery {
-		return p.judged
+	if now.Sub(p.judging.at) < judgedEvery {
+		return p.judging.last
 	}
-	p.judgedAt, p.judged = now, nil
+	var list []Judgement
 	of := make(map[string]int)
 	for _, key := range p.state.oldest() {
 		network := document.Text(key.Network, maxNetwork)
-		if len(p.judged) >= maxJudged || of[network] >= maxJudgedOf {
+		if len(list) >= maxJudged || of[network] >= maxJudgedOf {
 			continue
 		}
 		of[network]++
@@ -100,16 +102,17 @@ func (p *Planner) Judgements(now time.Time) []Judgement {
 			continue
 		}
 		c := merged[0] // the gravest, if each node has one of its own
-		if now.Sub(p.state.conflicts[key].since) < factsTime && p.around.coming(c) {
+		if now.Sub(p.state.conflicts[key].since) < factsTime && p.judging.coming(c) {
 			continue
 		}
 		ip := key.IP.String()
 		isSame := func(j Judgement) bool { return j.Network == network && j.IP == ip } // of networks whose names are cut
-		if j := p.around.judge(c, now); j != nil && !slices.ContainsFunc(p.judged, isSame) {
-			p.judged = append(p.judged, Judgement{network, ip, j.Cause, j.Confidence, document.Text(j.Short, maxShort)})
+		if j := p.judging.judge(c, now); j != nil && !slices.ContainsFunc(list, isSame) {
+			list = append(list, Judgement{network, ip, j.Cause, j.Confidence, document.Text(j.Short, maxShort)})
 		}
 	}
-	return p.judged
+	p.judging.last, p.judging.at = list, now
+	return list
 }
 
 // oldest returns the addresses in conflict, those with the oldest conflicts first: replicas agree on them.

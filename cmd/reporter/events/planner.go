@@ -37,9 +37,7 @@ type Planner struct {
 	Renew time.Duration
 
 	state    state
-	around   around
-	judged   []Judgement
-	judgedAt time.Time
+	judging  judging
 	notices  map[string]*notice
 	byKey    map[detector.Key][]*notice
 	existing map[place]kube.Series // of all Events, as read when leading began
@@ -49,8 +47,7 @@ type Planner struct {
 	turn     time.Time       // of the next pod, while there are too many
 	server   wait            // after it did not answer
 	waits    map[string]wait // by namespace, whose last request failed
-	pending  int
-	skipped  uint64
+	stats    Stats           // without Open
 }
 
 // Stats are for metrics. Skipped counts the pods that got no Event, because the conflict ended before their turn or there were too many.
@@ -82,7 +79,7 @@ func (p *Planner) Conflict(node string, c document.Conflict, now time.Time) {
 	p.changed = true
 	crowded := p.crowded()
 	if !p.state.conflict(node, c, now) {
-		p.skipped++
+		p.stats.Skipped++
 		return
 	}
 	p.update(c.Key(), crowded, now)
@@ -106,7 +103,7 @@ func (p *Planner) Members(members []cluster.Member, now time.Time) int {
 			alive[m.NodeID()] = true
 		}
 	}
-	p.around = newAround(members)
+	p.judging.members(members)
 	for _, key := range p.state.gone(alive, now) {
 		p.update(key, crowded, now)
 		p.changed = true
@@ -122,7 +119,7 @@ func (p *Planner) crowded() bool { return len(p.state.conflicts) > maxOpen }
 func (p *Planner) update(key detector.Key, crowded bool, now time.Time) {
 	seen := make(map[*notice]bool)
 	for _, c := range p.state.merged(key) {
-		coming := p.around.coming(c)
+		coming := p.judging.coming(c)
 		for i := range c.Holders {
 			if n := podNotice(c, i); n != nil {
 				n.coming, n.heard = coming, now
@@ -152,7 +149,7 @@ func (p *Planner) add(n *notice) *notice {
 		}
 	}
 	if len(p.notices) >= maxNotices {
-		p.skipped++
+		p.stats.Skipped++
 		return nil
 	}
 	p.adopt(n)
@@ -213,7 +210,7 @@ func (p *Planner) drop(name string) {
 		return
 	}
 	if p.leading && !n.written {
-		p.skipped++
+		p.stats.Skipped++
 	}
 	p.byKey[n.key] = slices.DeleteFunc(p.byKey[n.key], func(other *notice) bool { return other == n })
 	if len(p.byKey[n.key]) == 0 {
@@ -228,7 +225,7 @@ func (p *Planner) Next(now time.Time) *Write {
 		p.findNodes(now)
 	}
 	crowded := p.crowded()
-	p.pending = 0
+	p.stats.Pending = 0
 	var first *notice
 	var firstDue time.Time
 	for name, n := range p.notices {
@@ -243,7 +240,7 @@ func (p *Planner) Next(now time.Time) *Write {
 		if !ok {
 			continue
 		}
-		p.pending++
+		p.stats.Pending++
 		if now.Before(n.held) || p.waits[n.namespace()].lasts(now) || n.unsettled(now) {
 			continue
 		}
@@ -254,7 +251,7 @@ func (p *Planner) Next(now time.Time) *Write {
 	if !p.leading || first == nil || p.server.lasts(now) {
 		return nil
 	}
-	if first.onPod() && (crowded || p.pending > maxDue) {
+	if first.onPod() && (crowded || p.stats.Pending > maxDue) {
 		if now.Before(p.turn) {
 			return nil
 		}
@@ -349,4 +346,8 @@ func (p *Planner) Done(w *Write, err error, now time.Time) bool {
 }
 
 // Stats returns figures as of the last call of Next.
-func (p *Planner) Stats() Stats { return Stats{len(p.state.conflicts), p.pending, p.skipped} }
+func (p *Planner) Stats() Stats {
+	s := p.stats
+	s.Open = len(p.state.conflicts)
+	return s
+}
