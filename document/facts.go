@@ -42,7 +42,7 @@ func (f *Facts) Check(ip netip.Addr) {
 // Alike reports whether what a judgement goes by is the same.
 func (f *Facts) Alike(o *Facts) bool {
 	same := f.Machine == o.Machine || f.Machine != nil && o.Machine != nil && f.Machine.Prefix == o.Machine.Prefix && f.Machine.Dynamic == o.Machine.Dynamic
-	return same && f.Behind == o.Behind && slices.Equal(f.GivenOthers, o.GivenOthers)
+	return same && f.Behind == o.Behind && f.CNINetwork == o.CNINetwork && slices.Equal(f.GivenOthers, o.GivenOthers)
 }
 
 // checkFacts removes the facts that a node may not know, or that no agent says: it knows its own holders only.

@@ -10,6 +10,8 @@ type Facts struct {
 	Behind Behind `json:"behind,omitzero"`
 	// GivenOthers are the addresses that CNI's result gives the holder's interface, if this one is not among them.
 	GivenOthers []netip.Addr `json:"givenOthers,omitzero"`
+	// CNINetwork is the network of CNI's configuration that the holder's interface is in, as in [Book].
+	CNINetwork string `json:"cniNetwork,omitzero"`
 	// NetnsPath is where the netns is mounted on the node, NetnsInode its number, as in "net:[4026531840]".
 	NetnsPath  string `json:"netnsPath,omitzero"`
 	NetnsInode uint64 `json:"netnsInode,omitzero"`

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/agent/observe"
@@ -223,7 +224,7 @@ func (r *Report) factsOf(c *detector.Conflict, b *detector.Binding, now time.Tim
 	if i == nil {
 		return nil
 	}
-	f := &document.Facts{GivenOthers: i.GivenOthers(b.Key.IP)}
+	f := &document.Facts{GivenOthers: i.GivenOthers(b.Key.IP), CNINetwork: document.Text(audit.NetworkOf(i), document.MaxName)}
 	f.GivenOthers = f.GivenOthers[:min(len(f.GivenOthers), document.MaxGivenOthers)]
 	if !i.Seen {
 		return f

@@ -43,7 +43,7 @@ func made(r *rand.Rand, holders int) document.Conflict {
 				Pod: &document.Pod{Namespace: "shop", Name: fmt.Sprintf("web-%d", n), UID: fmt.Sprint("uid-", n), Sandbox: fmt.Sprint("sandbox-", n)},
 			},
 			FirstSeen: now.Add(-time.Duration(2+pick(4)) * time.Minute), FoundAtStart: pick(4) == 0, Unreachable: pick(12) == 0, Gone: pick(12) == 0,
-			Facts: &document.Facts{Behind: behinds[pick(4)]},
+			Facts: &document.Facts{Behind: behinds[pick(4)], CNINetwork: []string{"net", "net", "net", "other", ""}[pick(5)]},
 		}
 		switch pick(10) {
 		case 0:
@@ -111,6 +111,7 @@ func fewer(c document.Conflict) (list []document.Conflict) {
 	for n := range c.Holders {
 		without(func(c *document.Conflict) { c.Holders[n].Facts.Behind = "" })
 		without(func(c *document.Conflict) { c.Holders[n].Facts.GivenOthers = nil })
+		without(func(c *document.Conflict) { c.Holders[n].Facts.CNINetwork = "" })
 		without(func(c *document.Conflict) { c.Holders[n].Facts.Machine = nil })
 		without(func(c *document.Conflict) { c.Holders[n].Facts = nil })
 		without(func(c *document.Conflict) { c.Holders[n].Given = detector.GivenUnknown })
@@ -186,7 +187,7 @@ var laws = []law{
 			}
 			// Whatever its book has for it is freed with it, and what nobody has reserved is given out again.
 			if !slices.ContainsFunc(c.Books, func(k document.Book) bool {
-				return k.NodeID() == b.NodeID() && k.Reservation != nil && k.Reservation.Sandbox != b.Pod.Sandbox
+				return k.NodeID() == b.NodeID() && b.Facts != nil && k.CNINetwork == b.Facts.CNINetwork && k.Reservation != nil && k.Reservation.Sandbox != b.Pod.Sandbox
 			}) {
 				return fmt.Sprintf("the book of %d gives the address out again", n)
 			}

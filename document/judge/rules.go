@@ -119,16 +119,19 @@ func (j *judging) twiceGiven() (cause string) {
 	return cause
 }
 
-// reservedFor reports whether the books of their node have the address reserved for o, and not for b. One that cannot be read may have it
-// reserved for b, and one that has it for nobody may give it to the successor of b.
+// reservedFor reports whether the book of the network that b and o are in has the address reserved for o, and no book of their node for b.
+// One that cannot be read may have it reserved for b, and one that has it for nobody may give it to the successor of b.
 func (j *judging) reservedFor(b, o document.Binding) bool {
+	if network(b) == "" || network(b) != network(o) {
+		return false
+	}
 	found := false
 	for _, book := range j.c.Books {
 		switch r := book.Reservation; {
 		case book.NodeID() != b.NodeID():
 		case sandbox(b) == "", book.Error != "", r == nil && book.Covers, isFor(r, b):
 			return false
-		case isFor(r, o):
+		case isFor(r, o) && book.CNINetwork == network(b):
 			found = true
 		}
 	}
@@ -292,6 +295,14 @@ func behind(b document.Binding) document.Behind {
 		return ""
 	}
 	return b.Facts.Behind
+}
+
+// network is that of CNI's configuration which a holder is in, empty if that is not known.
+func network(b document.Binding) string {
+	if b.Facts == nil {
+		return ""
+	}
+	return b.Facts.CNINetwork
 }
 
 // runs reports whether a pod is known to be alive.

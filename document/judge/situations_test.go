@@ -16,7 +16,7 @@ import (
 func holder(node, name string, minutes int) document.Binding {
 	seen := now.Add(-time.Duration(minutes) * time.Minute)
 	return document.Binding{
-		Network: "default", IP: at, Evidence: detector.Announced, FirstSeen: seen, Facts: &document.Facts{Behind: document.BehindRunning},
+		Network: "default", IP: at, Evidence: detector.Announced, FirstSeen: seen, Facts: &document.Facts{Behind: document.BehindRunning, CNINetwork: "pods"},
 		Holder: document.Holder{
 			Node: node, BootID: "boot-" + node, NetnsCookie: uint64(minutes), Given: detector.GivenYes,
 			Pod: &document.Pod{Namespace: "shop", Name: name, UID: "uid-" + name, Sandbox: "sandbox-" + name, CreatedAt: seen.Add(-time.Second)},
@@ -74,7 +74,7 @@ func TestSituations(t *testing.T) {
 	second := book("n1", "")
 	second.CNINetwork = "other"
 	third, elsewhere, unreadable := book("n1", "sandbox-third"), second, second
-	elsewhere.Covers, unreadable.Error = false, "permission denied"
+	elsewhere.Covers, unreadable.Covers, unreadable.Error = false, false, "permission denied"
 	gone := changed(young, func(b *document.Binding) { b.Gone = true })
 	heir := changed(young, func(b *document.Binding) { b.Pod.Name = "old" })
 	noUID := func(b document.Binding) document.Binding {
@@ -128,7 +128,10 @@ func TestSituations(t *testing.T) {
 		{"a reservation, and a pod of another node that was given the address, too", append(pair(old, young), holder("n2", "far", 3)), []document.Book{book("n1", "sandbox-young"), book("n2", "sandbox-far")}, 0, document.CauseSharedRange, "open, open, open", document.Undecided},
 		{"a stopped sandbox, and a node that does not answer", pair(behindIt(old, document.BehindStopped), silent), nil, 0, document.CauseLeftOver, "remove stopped, open", document.Certain},
 		{"a reservation, and a network that does not give out the range", pair(old, young), []document.Book{book("n1", "sandbox-young"), elsewhere}, 0, document.CauseLost, "remove not-reserved, keep reserved", document.Certain},
-		{"a reservation, and a book that cannot be read", pair(old, young), []document.Book{book("n1", "sandbox-young"), unreadable}, 0, document.CauseSharedRange, "open, open", document.Undecided},
+		{"a reservation, and a pod that another network gave the address, whose book is not read", pair(old, changed(young, func(b *document.Binding) { b.Facts.CNINetwork = "other" })), []document.Book{book("n1", "sandbox-old")}, 0, document.CauseUnknown, "open, open", document.Undecided},
+		{"a reservation in another network's book", pair(old, young), []document.Book{{Node: "n1", BootID: "boot-n1", CNINetwork: "other", Reservation: &document.Reservation{Sandbox: "sandbox-old"}}}, 0, document.CauseUnknown, "open, open", document.Undecided},
+		{"a reservation, and pods whose networks are not known", pair(behindIt(old, document.BehindRunning), behindIt(young, document.BehindRunning)), []document.Book{book("n1", "sandbox-old")}, 0, document.CauseUnknown, "open, open", document.Undecided},
+		{"a reservation, and a book that cannot be read", pair(old, young), []document.Book{book("n1", "sandbox-young"), unreadable}, 0, document.CauseUnknown, "open, open", document.Undecided},
 		{"a reservation of a third sandbox", pair(old, young), []document.Book{third}, 0, document.CauseUnknown, "open, open", document.Undecided},
 		{"a reservation for two interfaces of one sandbox", pair(old, changed(young, func(b *document.Binding) { b.Pod.Sandbox = "sandbox-old" })), []document.Book{book("n1", "sandbox-old")}, 0, document.CauseUnknown, "open, open", document.Undecided},
 		{"a reservation, and a holder whose sandbox is not known", pair(noSandbox(old), young), []document.Book{book("n1", "sandbox-young")}, 0, document.CauseUnknown, "open, open", document.Undecided},

@@ -36,7 +36,7 @@ func holder(name string, changes ...func(*document.Binding)) document.Binding {
 		Holder: document.Holder{
 			Node: "n1", BootID: boot("a"), Interface: "veth" + name, Ifindex: 7, Netns: "cni-" + name, NetnsCookie: 9,
 		},
-		Facts: &document.Facts{Behind: document.BehindRunning, NetnsPath: "/run/netns/cni-" + name, NetnsInode: 4026531840},
+		Facts: &document.Facts{Behind: document.BehindRunning, CNINetwork: "pods", NetnsPath: "/run/netns/cni-" + name, NetnsInode: 4026531840},
 	}
 	if name != "" {
 		b.Pod = &document.Pod{
