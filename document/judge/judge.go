@@ -72,13 +72,10 @@ var reasons = []string{
 }
 
 func rank(j document.Judged) int {
-	switch j.Verdict {
-	case document.Remove:
+	if j.Verdict == document.Remove {
 		return slices.Index(reasons, j.Reason)
-	case document.Open:
-		return len(reasons)
 	}
-	return len(reasons) + 1
+	return len(reasons)
 }
 
 // judging is one judgement while it is made.
@@ -137,13 +134,7 @@ func (j *judging) decide(ctx Context, made *document.Judgement) string {
 
 // confidence is that of the verdicts.
 func (j *judging) confidence() string {
-	left := len(j.open())
-	for _, v := range j.all {
-		if v.Verdict == document.Keep {
-			left++
-		}
-	}
-	if left > 1 {
+	if len(j.open()) > 1 {
 		return document.Undecided
 	}
 	for _, v := range j.all {

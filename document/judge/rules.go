@@ -122,7 +122,7 @@ func (j *judging) twiceGiven() (cause string) {
 // reservedFor reports whether the book of the network that b and o are in has the address reserved for o, and no book of their node for b.
 // One that cannot be read may have it reserved for b, and one that has it for nobody may give it to the successor of b.
 func (j *judging) reservedFor(b, o document.Binding) bool {
-	if network(b) == "" || network(b) != network(o) {
+	if network(b) != network(o) { // a book has a network's name, so one that is not known is none's
 		return false
 	}
 	found := false
