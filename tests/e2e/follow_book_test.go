@@ -128,10 +128,7 @@ func TestFollowUnreadBook(t *testing.T) {
 				clients = append(clients, a.Client)
 			}
 			u.Ended(since, func() error { return u.kubernetes.Alive(t.Context(), stays) }, []netip.Addr{ip}, clients...)
-			on := 0
-			if test.booked == 1 {
-				on = test.nodes - 1
-			}
+			on := test.booked * (test.nodes - 1) // the older one is on the first node, the newer one on the last
 			if err := u.runtimes[on].Node.Ping(ip); err != nil {
 				t.Errorf("%s lives, and its node does not reach it: %v", stays.Name, err)
 			}

@@ -154,13 +154,10 @@ func TestFollowLifetime(t *testing.T) {
 	pod := o.run("web")
 	ip := pod.IPs[0]
 	add := fmt.Sprintf("ip addr add %v/24 dev eth1", ip)
-	o.Eventually("4 s", func() error {
-		if age := time.Since(pod.Returned); age < 4*time.Second {
-			return fmt.Errorf("the pod is %v old", age)
-		}
-		return nil
+	_, err := o.agent.Client.WaitBinding(within(o.T, patience), ip, func(b lab.Binding) bool {
+		return time.Since(b.FirstSeen) > 4*time.Second // by the agent, which may see it late
 	})
-	o.Do(runCommand(n, add+" valid_lft 3600 preferred_lft 3600"))
+	o.Do(err, runCommand(n, add+" valid_lft 3600 preferred_lft 3600"))
 	c := o.follow(ip, nil, pod)
 	// It is configured for good by somebody else by now.
 	o.Do(runCommand(n, add))

@@ -90,9 +90,9 @@ func (c judged) follow(t *lab.T, holder string, agents ...*lab.Agent) {
 	}
 	answer := c.ifReserved(holder).If
 	ran := t.Follow(c.Judgement.Steps, lab.Follower{Run: shells.Run, Answer: func(s lab.Step, _ []lab.Ran) bool { return s.If == answer }})
-	ran = slices.DeleteFunc(ran, func(r lab.Ran) bool { return r.If == "" }) // the questions
-	if answer == "" || len(ran) == 0 || slices.ContainsFunc(ran, func(r lab.Ran) bool { return r.Err != nil }) {
-		t.Fatal(fmt.Errorf("if %s stays: %+v", holder, ran))
+	t.Do(lab.Undone(ran))
+	if !slices.ContainsFunc(ran, func(r lab.Ran) bool { return r.If != "" }) {
+		t.Fatal(fmt.Errorf("no step is for the answer that %s stays: %+v", holder, c.Judgement.Steps))
 	}
 	for _, a := range agents {
 		ended(t, a, c.IP)
