@@ -42,11 +42,11 @@ func (k *Kubernetes) AddNode(name string, r *Runtime) {
 	k.nodes = append(k.nodes, kubeNode{name: name, Runtime: r})
 }
 
-// errRefused is the answer to a command of a form that dupip does not print.
-var errRefused = errors.New("it is refused, because the stand-in does not know it")
+// errRefused is the answer to a command in another form than dupip prints.
+var errRefused = errors.New("refused: the stand-in does not know this form")
 
-// Shells are a lab's with the programs of this cluster; the administrator has more of them. A command that they refuse fails the test,
-// because people might carry on without it.
+// Shells are a lab's with the programs of this cluster; the administrator has more of them. A command that they refuse fails the test:
+// another step may end the conflict all the same.
 func (k *Kubernetes) Shells(t *lab.T, more map[string]lab.Program) *lab.Shells {
 	t.Helper()
 	strict := func(program lab.Program) lab.Program {

@@ -128,6 +128,13 @@ func TestWipedStore(t *testing.T) {
 
 // addAddress adds an address to the pod's eth0, as a process in it could.
 func addAddress(p *cri.Pod, ip netip.Addr) error {
+	return withEth0(p, func(handle *netlink.Handle, eth0 netlink.Link) error {
+		return handle.AddrAdd(eth0, &netlink.Addr{IPNet: netlink.NewIPNet(ip.AsSlice())})
+	})
+}
+
+// withEth0 calls f with the pod's eth0, and a handle in the pod's netns.
+func withEth0(p *cri.Pod, f func(*netlink.Handle, netlink.Link) error) error {
 	file, err := netns.GetFromPath(p.Netns)
 	if err != nil {
 		return err
@@ -138,9 +145,9 @@ func addAddress(p *cri.Pod, ip netip.Addr) error {
 		return err
 	}
 	defer handle.Close()
-	link, err := handle.LinkByName("eth0")
+	eth0, err := handle.LinkByName("eth0")
 	if err != nil {
 		return err
 	}
-	return handle.AddrAdd(link, &netlink.Addr{IPNet: netlink.NewIPNet(ip.AsSlice())})
+	return f(handle, eth0)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os/exec"
 	"slices"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 
 	"github.com/dupip/dupip/tests/cri"
 	"github.com/dupip/dupip/tests/lab"
@@ -343,7 +343,11 @@ func TestJudgementStopped(t *testing.T) {
 	k := newKube(l, map[string]any{"type": "bridge", "bridge": "cbr0", "isGateway": true})
 	l.Do(k.Start(t.Context()))
 	left := k.run("left", 1)[0]
-	mac := macOf(l, left)
+	var mac net.HardwareAddr
+	l.Do(withEth0(left, func(_ *netlink.Handle, eth0 netlink.Link) error {
+		mac = eth0.Attrs().HardwareAddr
+		return nil
+	}))
 	a := l.Agent(k.Node, "--cri-socket", k.Socket)
 	l.Do(k.KillPod(t.Context(), left), k.WipeStore())
 	runs := k.run("runs", 1)[0]
@@ -402,18 +406,4 @@ func TestJudgementStopped(t *testing.T) {
 		ended(l, a, ip)
 	}
 	l.Do(kubernetes.Alive(t.Context(), runs))
-}
-
-// macOf is that of a pod's eth0.
-func macOf(t *lab.T, p *cri.Pod) []byte {
-	t.Helper()
-	file, err := netns.GetFromPath(p.Netns)
-	t.Do(err)
-	defer file.Close()
-	handle, err := netlink.NewHandleAt(file)
-	t.Do(err)
-	defer handle.Close()
-	link, err := handle.LinkByName("eth0")
-	t.Do(err)
-	return link.Attrs().HardwareAddr
 }
