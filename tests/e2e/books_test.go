@@ -25,7 +25,12 @@ type booked struct {
 }
 
 func newBooked(t *testing.T, subnet string, flags ...string) *booked {
-	return newBookedBy(t, cri.Options{Plugins: []map[string]any{{"type": "ptp", "ipam": cri.HostLocal(subnet)}}}, flags...)
+	return newBookedBy(t, hostLocal(subnet), flags...)
+}
+
+// hostLocal are the plugins ptp and host-local.
+func hostLocal(subnet string) cri.Options {
+	return cri.Options{Plugins: []map[string]any{{"type": "ptp", "ipam": cri.HostLocal(subnet)}}}
 }
 
 func newBookedBy(t *testing.T, o cri.Options, flags ...string) *booked {

@@ -35,10 +35,6 @@ func obey(t *testing.T, o cri.Options) *obeyed {
 	return b
 }
 
-func hostLocal(subnet string) cri.Options {
-	return cri.Options{Plugins: []map[string]any{{"type": "ptp", "ipam": cri.HostLocal(subnet)}}}
-}
-
 // follow carries out the first order about an address, after which these pods live, and returns it.
 func (o *obeyed) follow(ip netip.Addr, answer func(lab.Step, []lab.Ran) bool, live ...*cri.Pod) lab.Judged {
 	o.Helper()
