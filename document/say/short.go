@@ -3,7 +3,6 @@ package say
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
 	"github.com/dupip/dupip/document"
 )
@@ -12,64 +11,10 @@ import (
 // another one has its name.
 func (v *voice) short() string {
 	for _, g := range v.groups() {
-		if g.Verdict != document.Remove || g.Reason == document.ReasonGone || v.isAboutMachines() {
-			continue
+		if g.Verdict == document.Remove && g.Reason != document.ReasonGone && !v.isAboutMachines() {
+			return v.shortFact(g) + v.by(g) + "."
 		}
-		if g.By != "" {
-			return strings.TrimSuffix(v.shortFact(g), ".") + ", as " + v.nodeName(g.By) + " says."
-		}
-		return v.shortFact(g)
 	}
-	return v.shortCause()
-}
-
-// few names some holders.
-func (v *voice) few(holders []int) string {
-	return cmp.Or(few(each(holders, func(n int) string { return v.brief[n] })), "the holders")
-}
-
-func few(names []string) string {
-	if more := len(names) - 2; more > 0 {
-		return fmt.Sprintf("%s and %d more", names[0], more+1)
-	}
-	return Conjoin(names)
-}
-
-func (v *voice) shortFact(g group) string {
-	n, who := len(g.holders), v.few(g.holders)
-	switch g.Reason {
-	case document.ReasonStopped:
-		return v.say(n, "%s [is|are|was|were] left over: [its sandbox has|their sandboxes have|its sandbox had|their sandboxes had] stopped.", who)
-	case document.ReasonForgotten:
-		return v.say(n, "%s [is|are|was|were] left over: the runtime [does|does|did|did] not know [it|them|it|them] any more.", who)
-	case document.ReasonReplaced:
-		return v.say(n, "%s [is|are|was|were] left over: [its pod has|their pods have|its pod had|their pods had] a later sandbox.", who)
-	case document.ReasonNotGiven:
-		if others := v.givenBeside(g.holders); len(others) > 0 {
-			return v.say(n, "%s [has|have|had|had] an address that a network plugin gave to %s.", who, v.few(others))
-		}
-		return v.say(n, "%s [has|have|had|had] an address that no network plugin gave [it|them|it|them].", who)
-	case document.ReasonNotReserved:
-		to := "another holder"
-		if keep := v.with(document.Keep); len(keep) > 0 {
-			to = v.few(keep)
-		}
-		return v.say(n, "%s [has|have|had|had] lost the reservation of the address, which [is|is|was|was] reserved for %s.", who, to)
-	case document.ReasonNewer:
-		return v.say(n, "No network plugin gave out the address, and %s came last.", who)
-	case document.ReasonOnNode:
-		of := "a node"
-		if keep := v.with(document.Keep, document.ReasonNode); len(keep) > 0 {
-			of = v.few(keep)
-		}
-		return v.say(n, "%s [has|have|had|had] the address of %s.", who, of)
-	case document.ReasonLifetime:
-		return v.say(n, "%s [has|have|had|had] the address of %s by %s.", who, v.few(v.with(document.Keep)), v.dynamic())
-	}
-	return v.say(n, "%s [has|have|had|had] to go.", who) // for a reason of another version
-}
-
-func (v *voice) shortCause() string {
 	fact, order := v.causeAndOrder()
 	if v.past {
 		return fact
@@ -77,6 +22,47 @@ func (v *voice) shortCause() string {
 	return fact + " " + order
 }
 
+// few names some holders, and is empty if there are none.
+func (v *voice) few(holders []int) string {
+	return few(each(holders, func(n int) string { return v.brief[n] }))
+}
+
+func few(names []string) string {
+	if more := len(names) - 1; more > 1 {
+		return fmt.Sprintf("%s and %d more", names[0], more)
+	}
+	return Conjoin(names)
+}
+
+// shortFact says what is wrong with some holders that have to go.
+func (v *voice) shortFact(g group) string {
+	n, who := len(g.holders), v.few(g.holders)
+	switch g.Reason {
+	case document.ReasonStopped:
+		return v.say(n, "%s [is|are|was|were] left over: [its sandbox has|their sandboxes have|its sandbox had|their sandboxes had] stopped", who)
+	case document.ReasonForgotten:
+		return v.say(n, "%s [is|are|was|were] left over: the runtime [does|does|did|did] not know [it|them|it|them] any more", who)
+	case document.ReasonReplaced:
+		return v.say(n, "%s [is|are|was|were] left over: [its pod has|their pods have|its pod had|their pods had] a later sandbox", who)
+	case document.ReasonNotGiven:
+		if others := v.givenBeside(g.holders); len(others) > 0 {
+			return v.say(n, "%s [has|have|had|had] an address that a network plugin gave to %s", who, v.few(others))
+		}
+		return v.say(n, "%s [has|have|had|had] an address that no network plugin gave [it|them|it|them]", who)
+	case document.ReasonNotReserved:
+		return v.say(n, "%s [has|have|had|had] lost the reservation of the address, which [is|is|was|was] reserved for %s",
+			who, cmp.Or(v.few(v.with(document.Keep)), "another holder"))
+	case document.ReasonNewer:
+		return v.say(n, "No network plugin gave out the address, and %s came last", who)
+	case document.ReasonOnNode:
+		return v.say(n, "%s [has|have|had|had] the address of %s", who, cmp.Or(v.few(v.with(document.Keep, document.ReasonNode)), "a node"))
+	case document.ReasonLifetime:
+		return v.say(n, "%s [has|have|had|had] the address of %s by %s", who, cmp.Or(v.few(v.with(document.Keep)), "the holders"), v.dynamic())
+	}
+	return v.say(n, "%s [has|have|had|had] to go", who) // for a reason of another version
+}
+
+// causeAndOrder says why the address has several holders, and what to do first.
 func (v *voice) causeAndOrder() (fact, order string) {
 	nodes := v.nodesAbout()
 	if bridges := localBridges(*v.c); bridges != nil {
@@ -86,7 +72,7 @@ func (v *voice) causeAndOrder() (fact, order string) {
 	case document.CauseEnding:
 		return v.say(1, "Fewer than two live holders [are|were] left."), "Wait: it ends by itself."
 	case document.CauseComing:
-		return v.say(1, "Facts about %s [are|were] still on their way.", v.few(v.coming())), "Wait 3 seconds."
+		return v.say(1, "Facts about %s [are|were] still on their way.", cmp.Or(v.few(v.coming()), "the holders")), "Wait 3 seconds."
 	case document.CauseSharedRange:
 		if len(nodes) == 1 {
 			return v.say(1, "Several networks of node %s [give|gave] out addresses of one range.", nodes[0]), "Give each its own range before you delete a pod."

@@ -70,13 +70,18 @@ func (v *voice) verdict(g group) string {
 			text = v.say(n, "%s [stays: it is|stay: they are|was|were] the only live holder", who)
 		}
 	}
-	switch {
-	case text == "":
+	if text == "" {
 		return ""
-	case g.By != "":
-		return text + ", as " + v.nodeName(g.By) + " says."
 	}
-	return text + "."
+	return text + v.by(g) + "."
+}
+
+// by says whose word decides against holders, if it is not their own node's.
+func (v *voice) by(g group) string {
+	if g.By == "" {
+		return ""
+	}
+	return ", as " + v.nodeName(g.By) + " says"
 }
 
 // notGiven says that no network plugin gave holders the address, and who was given it, by whose word.
@@ -86,7 +91,7 @@ func (v *voice) notGiven(g group, who string) string {
 	switch {
 	case len(others) == 0:
 	case g.By != "":
-		text += ", but, as " + v.nodeName(g.By) + " says, one gave it to " + v.list(others)
+		text += ", but" + v.by(g) + ", one gave it to " + v.list(others)
 	default:
 		text += ", but one gave it to " + v.list(others)
 	}
