@@ -73,7 +73,7 @@ func generated(random *rand.Rand) document.Conflict {
 		}
 	}
 	if some() {
-		c.Judgement.Away = &document.Away{Elder: random.IntN(3) - 1, Newer: random.IntN(3), Nodes: []string{"n1", "n2"}}
+		c.Judgement.Away = &document.Away{Elder: random.IntN(3) - 1, Newer: random.IntN(3) - 1, Nodes: []string{"n1", "n2"}}
 	}
 	if some() {
 		c.Books = []document.Book{book("a", "web", random.IntN(9)), book("b", "", 0)}

@@ -53,15 +53,16 @@ type change = func(*document.Binding)
 
 func node(letter string) change {
 	return func(b *document.Binding) {
-		b.Node, b.BootID = fmt.Sprint("n", strings.Index(" ab", letter)), boot(letter)
+		b.Node, b.BootID = fmt.Sprint("n", strings.Index(" abc", letter)), boot(letter)
 	}
 }
 
 func later(seconds int) change {
 	return func(b *document.Binding) { b.FirstSeen = noon.Add(time.Duration(seconds) * time.Second) }
 }
-func given(g detector.Given) change { return func(b *document.Binding) { b.Given = g } }
-func gone(b *document.Binding)      { b.Gone = true }
+func given(g detector.Given) change    { return func(b *document.Binding) { b.Given = g } }
+func gone(b *document.Binding)         { b.Gone = true }
+func foundAtStart(b *document.Binding) { b.FoundAtStart = true }
 func dead(behind document.Behind) change {
 	return func(b *document.Binding) { b.Facts.Behind = behind }
 }
@@ -82,7 +83,7 @@ func host(device string, dynamic bool, since time.Time) change {
 
 func book(letter, reservedFor string, unreserved int) document.Book {
 	b := document.Book{
-		Node: fmt.Sprint("n", strings.Index(" ab", letter)), BootID: boot(letter), Kind: "host-local", CNINetwork: "pods", Covers: true,
+		Node: fmt.Sprint("n", strings.Index(" abc", letter)), BootID: boot(letter), Kind: "host-local", CNINetwork: "pods", Covers: true,
 		Range: "10.0.0.1-10.0.0.254", Unreserved: unreserved,
 	}
 	if reservedFor != "" {
@@ -108,7 +109,7 @@ func with(c document.Conflict, change func(*document.Conflict)) document.Conflic
 }
 
 func route(letter, to string, n int, device string) document.Route {
-	return document.Route{Node: fmt.Sprint("n", strings.Index(" ab", letter)), BootID: boot(letter), To: to, Holder: &n, Device: device}
+	return document.Route{Node: fmt.Sprint("n", strings.Index(" abc", letter)), BootID: boot(letter), To: to, Holder: &n, Device: device}
 }
 
 const (
@@ -160,6 +161,7 @@ func situations() []situation {
 	}
 	clone := holder("web-0", node("b"))
 	onNode := judged(document.CauseNodeAddress, certain, "1 remove on-node, 0 keep node", holder("", host("eth0", false, noon.Add(-time.Hour))), holder("web-0", given(yes)))
+	crowded := judged(document.CauseUnknown, open, "0 open, 1 open", holder("web-0", given(yes)), holder("", host("eth0", false, noon), later(9), foundAtStart))
 	list := []situation{
 		{"left over: the sandbox has stopped", stopped},
 		{"A. left over: the runtime has forgotten it", judged(document.CauseLeftOver, certain, "0 remove forgotten, 1 keep given",
@@ -195,6 +197,27 @@ func situations() []situation {
 		{"a name that is not safe for a shell", judged(document.CauseByHand, certain, "0 remove not-given, 1 keep given",
 			holder("web;reboot", given(no), func(b *document.Binding) { b.Facts = nil; b.Pod.Sandbox = "" }), holder("api", given(yes)))},
 	}
+	for n := range 5 {
+		cni := book("a", "", 0)
+		cni.CNINetwork = fmt.Sprint("net", n)
+		crowded.Books = append(crowded.Books, cni)
+	}
+	list = append(list, []situation{
+		{"two left over on one node, and one that stays", judged(document.CauseLeftOver, certain, "0 remove forgotten, 1 remove forgotten, 2 keep last",
+			holder("a", dead(document.BehindForgotten)), holder("bb", dead(document.BehindForgotten)), holder("ccc"))},
+		{"the reservation is lost, and the store of another node wiped", with(lost, func(c *document.Conflict) {
+			c.Books = []document.Book{book("a", "web-11", wiped-1), book("b", "", 8)}
+		})},
+		{"two nodes give out one range: books without a range, and of another node", with(shared, func(c *document.Conflict) {
+			c.Shared = document.FewShared
+			c.Books = []document.Book{book("a", "", 0), {Node: "n2", BootID: boot("b"), Kind: "calico"}, book("c", "", 0)}
+		})},
+		{"a node does not answer, and has two holders; one of another node has gone", judged(document.CauseUnreachable, open, "0 open, 1 open, 2 open, 3 remove gone",
+			holder("web-0"), holder("db-11", node("b"), unreachable), holder("a", node("b"), unreachable), holder("bb", node("c"), unreachable, gone))},
+		{"not given: the UID of one is not known, the sandbox of another one is not", judged(document.CauseByHand, certain, "0 remove not-given, 1 remove not-given, 2 keep given",
+			holder("a", given(no), func(b *document.Binding) { b.Pod.UID = "" }), holder("bb", given(no), func(b *document.Binding) { b.Pod.Sandbox = "" }), holder("api", given(yes)))},
+		{"not decided: a node is among them, more books than are listed, and the last one was found at the start", crowded},
+	}...)
 	for _, past := range []situation{
 		{"left over", stopped},
 		{"not given", byHand},
