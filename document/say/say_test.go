@@ -66,7 +66,10 @@ func foundAtStart(b *document.Binding) { b.FoundAtStart = true }
 func dead(behind document.Behind) change {
 	return func(b *document.Binding) { b.Facts.Behind = behind }
 }
-func noPod(b *document.Binding)       { b.Pod = nil }
+func noPod(b *document.Binding) { b.Pod = nil }
+func otherAddress(b *document.Binding) {
+	b.Facts.GivenOthers = []netip.Addr{netip.MustParseAddr("10.0.0.7")}
+}
 func noFacts(b *document.Binding)     { b.Facts = nil }
 func unreachable(b *document.Binding) { b.Unreachable = true }
 func process(b *document.Binding) {
@@ -136,7 +139,7 @@ func situations() []situation {
 	stopped.Routes = []document.Route{route("a", document.ToHolder, 0, "cni0"), route("b", document.ToNode, 0, "")}
 	stopped.Routes[1].Holder, stopped.Routes[1].ToNode, stopped.Routes[1].ToBootID = nil, "n1", boot("a")
 	byHand := judged(document.CauseByHand, certain, "0 remove not-given, 1 keep given",
-		holder("victim", given(no), later(60), func(b *document.Binding) { b.Facts.GivenOthers = []netip.Addr{netip.MustParseAddr("10.0.0.7")} }),
+		holder("victim", given(no), later(60), otherAddress),
 		holder("api", given(yes), node("b")))
 	byHand.Judgement.Holders[0].By = "n2"
 	lost := judged(document.CauseLost, certain, "0 remove not-reserved, 1 keep reserved", holder("web-0", given(yes)), holder("web-11", given(yes), later(3)))
@@ -203,8 +206,10 @@ func situations() []situation {
 		crowded.Books = append(crowded.Books, cni)
 	}
 	list = append(list, []situation{
-		{"two left over on one node, and one that stays", judged(document.CauseLeftOver, certain, "0 remove forgotten, 1 remove forgotten, 2 keep last",
-			holder("a", dead(document.BehindForgotten)), holder("bb", dead(document.BehindForgotten)), holder("ccc"))},
+		{"three left over on one node, none of which \"ip netns\" knows", judged(document.CauseLeftOver, certain, "0 remove forgotten, 1 remove forgotten, 2 remove forgotten, 3 keep last",
+			holder("a", dead(document.BehindForgotten), func(b *document.Binding) { b.Facts.NetnsPath = "/run/docker/netns/a" }),
+			holder("bb", dead(document.BehindForgotten), func(b *document.Binding) { b.Facts.NetnsPath = "" }),
+			holder("ccc", dead(document.BehindForgotten), func(b *document.Binding) { b.Facts.NetnsPath, b.Interface = "", "" }), holder("dddd"))},
 		{"the reservation is lost, and the store of another node wiped", with(lost, func(c *document.Conflict) {
 			c.Books = []document.Book{book("a", "web-11", wiped-1), book("b", "", 8)}
 		})},
@@ -214,8 +219,9 @@ func situations() []situation {
 		})},
 		{"a node does not answer, and has two holders; one of another node has gone", judged(document.CauseUnreachable, open, "0 open, 1 open, 2 open, 3 remove gone",
 			holder("web-0"), holder("db-11", node("b"), unreachable), holder("a", node("b"), unreachable), holder("bb", node("c"), unreachable, gone))},
-		{"not given: the UID of one is not known, the sandbox of another one is not", judged(document.CauseByHand, certain, "0 remove not-given, 1 remove not-given, 2 keep given",
-			holder("a", given(no), func(b *document.Binding) { b.Pod.UID = "" }), holder("bb", given(no), func(b *document.Binding) { b.Pod.Sandbox = "" }), holder("api", given(yes)))},
+		{"not given: the UID of one is not known, the sandbox of another one, the netns of the third", judged(document.CauseByHand, certain,
+			"0 remove not-given, 1 remove not-given, 2 remove not-given, 3 keep given", holder("a", given(no), otherAddress, func(b *document.Binding) { b.Pod.UID = "" }),
+			holder("bb", given(no), otherAddress, func(b *document.Binding) { b.Pod.Sandbox = "" }), holder("lab", given(no), noPod, noFacts), holder("api", given(yes)))},
 		{"not decided: a node is among them, more books than are listed, and the last one was found at the start", crowded},
 	}...)
 	for _, past := range []situation{

@@ -112,8 +112,11 @@ func (v *voice) endSandbox(n int, why string) document.Step {
 }
 
 func (v *voice) cut(n int, why string) document.Step {
+	if why != "" {
+		why += ","
+	}
 	return v.on(n, document.Step{
-		Text: "Cut " + v.names[n] + " off the network" + why, Command: cutOff(v.c.Holders[n].Holder), Cuts: "all connections of " + v.names[n] + ", which runs on",
+		Text: "Cut " + v.names[n] + why + " off the network", Command: cutOff(v.c.Holders[n].Holder), Cuts: "all connections of " + v.names[n] + ", which runs on",
 	})
 }
 

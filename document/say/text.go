@@ -129,7 +129,7 @@ func (v *voice) givenOthers(holders []int) string {
 	if len(others) == 0 {
 		return ""
 	}
-	return " (CNI gave it " + Conjoin(distinct(others)) + ")"
+	return v.say(len(holders), " (CNI gave [it|them|it|them] %s)", Conjoin(distinct(others)))
 }
 
 // reservedForOther says which book of a holder's node has the address reserved for another one.
