@@ -161,7 +161,7 @@ func (v *voice) givenOnNode() detector.Given {
 	return given
 }
 
-// hosts are the nodes among the holders that are not decided about.
+// hosts are the open holders that are nodes.
 func (v *voice) hosts() []int {
 	return slices.DeleteFunc(v.with(document.Open), func(n int) bool { return v.c.Holders[n].Evidence != detector.Host })
 }
@@ -220,7 +220,7 @@ func (v *voice) unknown(open string) string {
 	return text
 }
 
-// newest is the holder that is not decided about and came last, negative if that is not known.
+// newest is the open holder that came last, negative if that is not known.
 func (v *voice) newest() int {
 	open := v.with(document.Open)
 	if len(open) < 2 {

@@ -27,7 +27,7 @@ func (e Entry) Head() string {
 }
 
 const (
-	// maxWhole is how many conflicts of a list get all that is to be said. Of more, the first maxBrief get one sentence and one command.
+	// A list of at most maxWhole conflicts says all about each. A longer one has a sentence and a command for each of the first maxBrief sorts.
 	maxWhole = 3
 	maxBrief = 10
 )
@@ -218,7 +218,7 @@ func loginNode(s document.Step) string {
 	return s.Node
 }
 
-// Unasked says that other nodes may know what decides, if they were not asked and a conflict between nodes is not decided.
+// Unasked says that other nodes may know more, if nobody asked them and the facts do not decide a conflict between nodes.
 func Unasked(c document.Coverage, conflicts ...document.Conflict) string {
 	if c.Asked > 1 || c.Alone || !slices.ContainsFunc(conflicts, func(c document.Conflict) bool {
 		_, several := NodesOf(c.Holders)

@@ -1,6 +1,6 @@
-// Package say has the sentences and the commands of what is decided about conflicts and findings. They are made here, once, as data that
-// every surface prints. It is pure, and decides nothing: what it says follows from the codes of a judgement and from the facts beside
-// them, and what is not known is left out.
+// Package say words judgements of conflicts and findings of audits: sentences and commands, made once, as data that every surface prints.
+// It is pure, and decides nothing: its words follow from the codes of a judgement and from the facts beside them. It leaves out what is not
+// known.
 package say
 
 import (

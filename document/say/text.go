@@ -13,7 +13,7 @@ import (
 // wiped is how many pods must have lost reservations at once for a store to be called wiped.
 const wiped = 3
 
-// text says who the holders are judged to be and why, and why there are several.
+// text says which holders have to go or stay and why, and why there are several.
 func (v *voice) text() string {
 	var parts []string
 	for _, g := range v.groups() {
@@ -30,7 +30,7 @@ func (v *voice) text() string {
 	return strings.Join(parts, " ")
 }
 
-// verdict says what is decided about some holders and by which fact. What is decided about none is said by the cause.
+// verdict says which holders have to go or stay, and by which fact; it is empty for open ones, which the cause is about.
 func (v *voice) verdict(g group) string {
 	n, who := len(g.holders), v.list(g.holders)
 	text := ""
