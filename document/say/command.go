@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
 )
 
@@ -68,12 +69,12 @@ func takeAddress(f *document.Facts, ip netip.Addr) string {
 	return ""
 }
 
-// cutOff takes the network from a holder: it sets the node's end of its interface down, if the name still belongs to it.
-func cutOff(h document.Holder) string {
-	if h.Ifindex == 0 || !plainDevice(h.Interface) {
+// cutOff takes the network from a holder that is no node: it sets the node's end of its interface down, if the name still belongs to it.
+func cutOff(b document.Binding) string {
+	if b.Evidence == detector.Host || b.Ifindex == 0 || !plainDevice(b.Interface) {
 		return ""
 	}
-	return guarded(isInterface(h), "ip link set dev "+h.Interface+" down")
+	return guarded(isInterface(b.Holder), "ip link set dev "+b.Interface+" down")
 }
 
 // takeFromNode removes an address that has a lifetime from a node.

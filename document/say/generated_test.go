@@ -110,6 +110,8 @@ func TestAnyJudgement(t *testing.T) {
 			switch {
 			case (j.Cause == document.CauseNamesakes || j.Cause == document.CauseClone) && (strings.Contains(fmt.Sprint(s), "-own") || s.Command != "" && !isRead):
 				problem("it is not about a machine: %+v", s)
+			case strings.Contains(s.Command, "link set dev eth"):
+				problem("it cuts a node off: %+v", s)
 			case s.Text == "" || strings.Contains(s.Text+s.If+s.Cuts, "%!"):
 				problem("no sentence: %+v", s)
 			case s.Command != "" && anywhere != (s.Node == ""):

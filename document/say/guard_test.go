@@ -133,10 +133,10 @@ func TestCutOffHitsOneInterface(t *testing.T) {
 		out, _ := run(netns, "ip -o link show dev veth0")
 		return strings.Contains(out, ",UP")
 	}
-	if out, ok := run(netns, cutOff(document.Holder{Interface: "veth0", Ifindex: 78})); ok || !isUp() {
+	if out, ok := run(netns, cutOff(document.Binding{Holder: document.Holder{Interface: "veth0", Ifindex: 78}})); ok || !isUp() {
 		t.Errorf("another interface with the name: %s", out)
 	}
-	if out, ok := run(netns, cutOff(document.Holder{Interface: "veth0", Ifindex: 77})); !ok || isUp() {
+	if out, ok := run(netns, cutOff(document.Binding{Holder: document.Holder{Interface: "veth0", Ifindex: 77}})); !ok || isUp() {
 		t.Errorf("the interface: %s", out)
 	}
 }

@@ -97,7 +97,7 @@ func (v *voice) removal(j document.Judged) []document.Step {
 	case deletePod(b.Pod) != "" && removeSandbox(b.Pod) != "": // the API server may have no such pod any more
 		steps = append(steps, v.endSandbox(j.Holder, ""))
 		steps[1].If = "If the answer is NotFound or Conflict, and this conflict goes on"
-	case b.Pod == nil && takeAddress(b.Facts, v.c.IP) != "" && cutOff(b.Holder) != "":
+	case b.Pod == nil && takeAddress(b.Facts, v.c.IP) != "" && cutOff(b) != "":
 		steps = append(steps, v.cut(j.Holder, ""))
 		steps[1].If = "If it has the address again after that"
 	}
@@ -116,7 +116,7 @@ func (v *voice) cut(n int, why string) document.Step {
 		why += ","
 	}
 	return v.on(n, document.Step{
-		Text: "Cut " + v.names[n] + why + " off the network", Command: cutOff(v.c.Holders[n].Holder), Cuts: "all connections of " + v.names[n] + ", which runs on",
+		Text: "Cut " + v.names[n] + why + " off the network", Command: cutOff(v.c.Holders[n]), Cuts: "all connections of " + v.names[n] + ", which runs on",
 	})
 }
 
@@ -159,7 +159,7 @@ func (v *voice) end(n int, why string) document.Step {
 	if s := v.take(n, name+why); s.Command != "" {
 		return s
 	}
-	if cutOff(b.Holder) != "" && b.Evidence != detector.Host {
+	if cutOff(b) != "" {
 		return v.cut(n, why)
 	}
 	return v.byHand(n, why)
