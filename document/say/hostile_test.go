@@ -67,6 +67,26 @@ func TestNoHostileNameInACommand(t *testing.T) {
 	}
 }
 
+// A holder without a command: because of an unsafe name, or because nobody knows enough.
+func TestWhyThereIsNoCommand(t *testing.T) {
+	for name, change := range map[string]func(*document.Binding){
+		"too little is known": func(*document.Binding) {},
+		"namespace":           func(b *document.Binding) { b.Pod.Namespace = "x;reboot" },
+		"name":                func(b *document.Binding) { b.Pod.Name = "x;reboot" },
+		"UID":                 func(b *document.Binding) { b.Pod.UID = "x;reboot" },
+		"sandbox":             func(b *document.Binding) { b.Pod.Sandbox = "x;reboot" },
+		"interface":           func(b *document.Binding) { b.Interface = "x;reboot" },
+		"netns":               func(b *document.Binding) { b.Facts = &document.Facts{NetnsPath: "/x;reboot", NetnsInode: 1} },
+	} {
+		c := judged(document.CauseByHand, certain, "0 remove not-given", document.Binding{Holder: document.Holder{Pod: &document.Pod{Namespace: "shop", Name: "web"}, Ifindex: 1}})
+		change(&c.Holders[0])
+		Fill(&c, at)
+		if steps := c.Judgement.Steps; len(steps) != 1 || strings.Contains(steps[0].Text, "not safe for a shell") == (name == "too little is known") {
+			t.Errorf("%s: %+v", name, steps)
+		}
+	}
+}
+
 func TestNoHostileAddressInACommand(t *testing.T) {
 	for _, address := range []netip.Addr{{}, netip.MustParseAddr("fe80::1%$(reboot)"), netip.MustParseAddr("::ffff:10.0.0.5")} {
 		f := finding(document.Unreserved)

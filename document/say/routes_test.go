@@ -2,10 +2,50 @@ package say
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/dupip/dupip/document"
 )
+
+// Steps repair the routes that lead to a removed holder, and no others.
+func TestRepairedRoutes(t *testing.T) {
+	own := func(*document.Conflict) {}
+	bridged := func(c *document.Conflict) { c.Routes[0].Device = "cni0" }
+	both := func(a, b func(*document.Conflict)) func(*document.Conflict) {
+		return func(c *document.Conflict) { a(c); b(c) }
+	}
+	gateway := func(c *document.Conflict) { c.Routes[0].Gateway = netip.MustParseAddr("192.0.2.1") }
+	for name, test := range map[string]struct {
+		change func(*document.Conflict)
+		want   string
+	}{
+		"its own interface":           {own, "ip route replace"},
+		"a bridge":                    {bridged, "ip neigh flush"},
+		"by a gateway":                {gateway, ""},
+		"a bridge, by a gateway":      {both(bridged, gateway), ""},
+		"to the one that stays":       {both(bridged, func(c *document.Conflict) { *c.Routes[0].Holder = 1 }), ""},
+		"from another node":           {func(c *document.Conflict) { c.Routes[0].Node = "n2" }, ""},
+		"no interface is known":       {func(c *document.Conflict) { c.Routes[0].Device, c.Holders[0].Interface = "", "" }, ""},
+		"a node stays":                {func(c *document.Conflict) { host("eth0", false, noon)(&c.Holders[1]) }, ""},
+		"it is not known what stays":  {func(c *document.Conflict) { c.Holders[1].Ifindex = 0 }, ""},
+		"an interface of unsafe name": {func(c *document.Conflict) { c.Routes[0].Device = "x;reboot" }, ""},
+	} {
+		c := judged(document.CauseLost, certain, "0 remove not-reserved, 1 keep reserved", holder("web-0", given(yes)), holder("web-11", given(yes)))
+		c.Routes = []document.Route{route("a", document.ToHolder, 0, "vethweb-0")}
+		test.change(&c)
+		Fill(&c, at)
+		var got []string
+		for _, s := range c.Judgement.Steps {
+			if strings.HasPrefix(s.Text, "Then let node") {
+				got = append(got, s.Command)
+			}
+		}
+		if len(got) > 1 || !strings.Contains(strings.Join(got, ""), test.want) || len(got) == 1 && test.want == "" {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
 
 // Where packets go, and which holder gets none, with the boots of nodes that have one name.
 func TestRoutes(t *testing.T) {

@@ -53,7 +53,7 @@ type change = func(*document.Binding)
 
 func node(letter string) change {
 	return func(b *document.Binding) {
-		b.Node, b.BootID = fmt.Sprint("n", strings.Index(" abc", letter)), boot(letter)
+		b.Node, b.BootID = fmt.Sprint("n", strings.Index(" abcdefgh", letter)), boot(letter)
 	}
 }
 
@@ -86,7 +86,7 @@ func host(device string, dynamic bool, since time.Time) change {
 
 func book(letter, reservedFor string, unreserved int) document.Book {
 	b := document.Book{
-		Node: fmt.Sprint("n", strings.Index(" abc", letter)), BootID: boot(letter), Kind: "host-local", CNINetwork: "pods", Covers: true,
+		Node: fmt.Sprint("n", strings.Index(" abcdefgh", letter)), BootID: boot(letter), Kind: "host-local", CNINetwork: "pods", Covers: true,
 		Range: "10.0.0.1-10.0.0.254", Unreserved: unreserved,
 	}
 	if reservedFor != "" {
@@ -112,7 +112,7 @@ func with(c document.Conflict, change func(*document.Conflict)) document.Conflic
 }
 
 func route(letter, to string, n int, device string) document.Route {
-	return document.Route{Node: fmt.Sprint("n", strings.Index(" abc", letter)), BootID: boot(letter), To: to, Holder: &n, Device: device}
+	return document.Route{Node: fmt.Sprint("n", strings.Index(" abcdefgh", letter)), BootID: boot(letter), To: to, Holder: &n, Device: device}
 }
 
 const (
@@ -205,11 +205,22 @@ func situations() []situation {
 		cni.CNINetwork = fmt.Sprint("net", n)
 		crowded.Books = append(crowded.Books, cni)
 	}
+	flushed := judged(document.CauseLeftOver, certain, "0 remove stopped, 1 remove stopped, 2 remove stopped, 3 keep last",
+		holder("a", dead(document.BehindStopped), func(b *document.Binding) { b.Facts.NetnsPath = "" }),
+		holder("bb", dead(document.BehindStopped), func(b *document.Binding) { b.Pod.Sandbox = "" }),
+		holder("ccc", dead(document.BehindStopped), func(b *document.Binding) { b.Pod.Sandbox, b.Facts.NetnsPath, b.Interface = "", "", "" }), holder("dddd"))
+	flushed.Routes = []document.Route{
+		route("a", document.ToHolder, 3, "cni0"), route("b", document.ToHolder, 0, "br;reboot"), route("c", document.ToHolder, 2, "cni0"), route("d", document.ToHolder, 1, "vethbb"),
+	}
+	for _, letter := range []string{"e", "f", "g", "h", "a"} {
+		flushed.Routes = append(flushed.Routes, route(letter, document.ToHolder, 0, "cni0"))
+	}
 	list = append(list, []situation{
 		{"three left over on one node, none of which \"ip netns\" knows", judged(document.CauseLeftOver, certain, "0 remove forgotten, 1 remove forgotten, 2 remove forgotten, 3 keep last",
 			holder("a", dead(document.BehindForgotten), func(b *document.Binding) { b.Facts.NetnsPath = "/run/docker/netns/a" }),
 			holder("bb", dead(document.BehindForgotten), func(b *document.Binding) { b.Facts.NetnsPath = "" }),
 			holder("ccc", dead(document.BehindForgotten), func(b *document.Binding) { b.Facts.NetnsPath, b.Interface = "", "" }), holder("dddd"))},
+		{"stopped: the netns of one is not known, the sandbox of another one, and of the third neither; many nodes send over bridges", flushed},
 		{"the reservation is lost, and the store of another node wiped", with(lost, func(c *document.Conflict) {
 			c.Books = []document.Book{book("a", "web-11", wiped-1), book("b", "", 8)}
 		})},
