@@ -147,7 +147,7 @@ func (v *voice) nodeAddress() string {
 	}
 }
 
-// givenOnNode says whether a pod was given the address of a node.
+// givenOnNode says whether a pod that has to go was given the address of a node.
 func (v *voice) givenOnNode() detector.Given {
 	given := detector.GivenNo
 	for _, n := range v.with(document.Remove, document.ReasonOnNode) {

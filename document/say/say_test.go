@@ -145,6 +145,7 @@ func situations() []situation {
 	lost := judged(document.CauseLost, certain, "0 remove not-reserved, 1 keep reserved", holder("web-0", given(yes)), holder("web-11", given(yes), later(3)))
 	lost.Books = []document.Book{book("a", "web-11", 8)}
 	unrouted := judged(document.CauseLost, certain, "0 remove not-reserved, 1 keep reserved", holder("web-0", given(yes)), holder("web-11", given(yes), later(3)))
+	unrouted.Books = []document.Book{book("a", "web-11", 1), book("b", "", 8)}
 	unrouted.Routes = []document.Route{route("a", document.ToHolder, 0, "vethweb-0"), route("b", document.ToHolder, 0, "vethweb-0")}
 	shared := with(two(document.CauseSharedRange), func(c *document.Conflict) {
 		c.Shared, c.Books = 7, []document.Book{book("a", "", 0), book("b", "", 0)}

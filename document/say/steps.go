@@ -269,10 +269,9 @@ func (v *voice) first() (list []document.Step) {
 			Text: strings.TrimSpace("Stop what configures "+machine(v.c.Holders[n]).Device) + ", for example a DHCP client, or it sets the address again",
 		}))
 	}
-	onNode := len(v.with(document.Remove, document.ReasonOnNode)) > 0
-	if given := v.givenOnNode(); onNode && given != detector.GivenNo || len(v.hosts()) > 0 && v.c.Judgement.Cause == document.CauseNodeAddress {
+	if given := v.givenOnNode(); given != detector.GivenNo || len(v.hosts()) > 0 && v.c.Judgement.Cause == document.CauseNodeAddress {
 		s := document.Step{Text: fmt.Sprintf("Take %s and the other addresses of nodes out of IPAM's ranges first: it may give them out again", v.c.IP)}
-		if !onNode || given == detector.GivenUnknown {
+		if given != detector.GivenYes {
 			s.If = "If IPAM gave it to a pod although it is the node's"
 		}
 		list = append(list, s)
