@@ -55,7 +55,7 @@ func newShown(t *testing.T) *shown {
 	nodes := []*lab.Node{s.Node(""), s.Node(""), s.Node("")}
 	all := make([]*booked, 2)
 	for i := range all {
-		r, err := cri.New(s.Lab, nodes[i], cri.Options{Plugins: []map[string]any{{"type": "ptp", "ipam": cri.HostLocal("10.94.0.0/24")}}})
+		r, err := cri.New(s.Lab, nodes[i], hostLocal("10.94.0.0/24"))
 		s.Do(err, r.Start(t.Context()))
 		a := s.Agent(nodes[i], append(nodes[i].ClusterFlags(), "--cri-socket", r.Socket, "--cni-conf-dir", r.ConfDir(), "--unheld-after", "2s")...)
 		all[i] = &booked{s.T, r, a}

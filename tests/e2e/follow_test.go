@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -64,7 +65,7 @@ func (o *obeyed) alive(pods ...*cri.Pod) func() error {
 		for _, p := range pods {
 			all, err := o.agent.Client.Bindings(o.Context(), p.IPs[0])
 			if err != nil || !slices.ContainsFunc(all, func(b lab.Binding) bool { return b.Netns == p.NetnsName() }) {
-				return fmt.Errorf("%s has not %v any more: %+v, %v", p.Name, p.IPs[0], all, err)
+				return errors.Join(fmt.Errorf("%s has not %v any more: there is %+v", p.Name, p.IPs[0], all), err)
 			}
 		}
 		return nil
