@@ -131,7 +131,7 @@ func nodesNamed(names []string) string { return either(len(names), "node ", "nod
 
 // nodeAddress says what is wrong if a pod has an address of a node.
 func (v *voice) nodeAddress() string {
-	switch hosts := v.hosts(); {
+	switch {
 	case len(v.with(document.Remove, document.ReasonLifetime)) > 0:
 		return fmt.Sprintf("%s gave the node an address of the pods.", v.dynamic())
 	case len(v.with(document.Remove, document.ReasonOnNode)) > 0:
@@ -143,7 +143,7 @@ func (v *voice) nodeAddress() string {
 		}
 		return "It is not known whether a network plugin gave it to the pod."
 	default:
-		return v.say(1, "It [is|was] an address of %s, too, and it [is|was] not known which had it first.", v.list(hosts))
+		return v.say(1, "It [is|was] an address of %s, too, and it [is|was] not known which had it first.", v.list(v.hosts()))
 	}
 }
 

@@ -145,7 +145,7 @@ func situations() []situation {
 	lost := judged(document.CauseLost, certain, "0 remove not-reserved, 1 keep reserved", holder("web-0", given(yes)), holder("web-11", given(yes), later(3)))
 	lost.Books = []document.Book{book("a", "web-11", 8)}
 	unrouted := judged(document.CauseLost, certain, "0 remove not-reserved, 1 keep reserved", holder("web-0", given(yes)), holder("web-11", given(yes), later(3)))
-	unrouted.Books = []document.Book{book("a", "web-11", 1), book("b", "", 8)}
+	unrouted.Books = []document.Book{book("a", "", 1), book("b", "", 8)}
 	unrouted.Routes = []document.Route{route("a", document.ToHolder, 0, "vethweb-0"), route("b", document.ToHolder, 0, "vethweb-0")}
 	shared := with(two(document.CauseSharedRange), func(c *document.Conflict) {
 		c.Shared, c.Books = 7, []document.Book{book("a", "", 0), book("b", "", 0)}
@@ -222,6 +222,8 @@ func situations() []situation {
 			holder("bb", dead(document.BehindForgotten), func(b *document.Binding) { b.Facts.NetnsPath = "" }),
 			holder("ccc", dead(document.BehindForgotten), func(b *document.Binding) { b.Facts.NetnsPath, b.Interface = "", "" }), holder("dddd"))},
 		{"stopped: the netns of one is not known, the sandbox of another one, and of the third neither; many nodes send over bridges", flushed},
+		{"a pod has the address of a node, and it is not known whether it was given it", judged(document.CauseNodeAddress, certain, "1 remove on-node, 0 keep node",
+			holder("", host("eth0", false, noon)), holder("web-0"))},
 		{"the reservation is lost, and the store of another node wiped", with(lost, func(c *document.Conflict) {
 			c.Books = []document.Book{book("a", "web-11", wiped-1), book("b", "", 8)}
 		})},
