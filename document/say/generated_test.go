@@ -137,3 +137,35 @@ func TestAnyJudgement(t *testing.T) {
 	}
 	t.Logf("%d judgements, %d commands", number, commands)
 }
+
+// However many holders and nodes a conflict has, its steps are bounded.
+func TestStepsOfManyHolders(t *testing.T) {
+	for name, test := range map[string]struct {
+		cause, verdict string
+		hosts          bool
+		want           int
+	}{
+		"ask books":        {document.CauseUnknown, "open", false, 3 + maxFlushes + maxAsked + 1},
+		"ask nodes":        {document.CauseUnknown, "open", true, 2*maxFlushes + maxAsked/2},
+		"machines":         {document.CauseNamesakes, "open", false, 1 + maxAsked},
+		"a range":          {document.CauseSharedRange, "open", false, 1 + maxAsked},
+		"all have to go":   {document.CauseByHand, "remove not-given", false, 2*maxAsked + 1},
+		"none has to stay": {document.CauseEnding, "remove gone", false, 1},
+	} {
+		var holders []document.Binding
+		var verdicts []string
+		for n := range 20 {
+			b := holder("web")
+			if b.BootID = boot(string(rune('a' + n))); test.hosts && n%2 == 0 {
+				host("eth0", true, noon)(&b)
+			}
+			b.Node = fmt.Sprint("n", n)
+			holders, verdicts = append(holders, b), append(verdicts, fmt.Sprint(n, " ", test.verdict))
+		}
+		c := judged(test.cause, open, strings.Join(verdicts, ", "), holders...)
+		Fill(&c, at)
+		if got := len(c.Judgement.Steps); got != test.want {
+			t.Errorf("%s: %d steps, want %d", name, got, test.want)
+		}
+	}
+}

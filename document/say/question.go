@@ -126,17 +126,15 @@ func (v *voice) askNode(hosts, open []int) (list []document.Step) {
 // whichStayed asks the API server which pod it gave up while two nodes had lost each other, and if none, the book.
 func (v *voice) whichStayed() []document.Step {
 	list := []document.Step{{Text: "Look which pods the API server has with the address. If there is none, remove nothing: kubectl may ask another cluster", Command: readPods(v.c.IP)}}
-	w := v.lostEachOther()
-	if w == nil {
-		return append(list, v.askBook(v.with(document.Open))...)
+	if w := v.lostEachOther(); w != nil {
+		// The API server cannot delete a pod that it does not have.
+		b, orphan := v.c.Holders[w.Elder], v.endTold(w.Elder)
+		if b.Facts != nil && removeSandbox(b.Pod) != "" {
+			orphan = v.endSandbox(w.Elder, "")
+		}
+		orphan.If = fmt.Sprintf("If it has %s with the address, and no %s on node %s", Who(v.c.Holders[w.Newer]), Who(b), v.node(w.Elder))
+		list = append(list, orphan, document.Step{If: "If you have removed it", Text: "You are done: leave out the rest"})
 	}
-	// The API server cannot delete a pod that it does not have.
-	b, orphan := v.c.Holders[w.Elder], v.endTold(w.Elder)
-	if b.Facts != nil && removeSandbox(b.Pod) != "" {
-		orphan = v.endSandbox(w.Elder, "")
-	}
-	orphan.If = fmt.Sprintf("If it has %s with the address, and no %s on node %s", Who(v.c.Holders[w.Newer]), Who(b), v.node(w.Elder))
-	list = append(list, orphan, document.Step{If: "If you have removed it", Text: "You are done: leave out the rest"})
 	for _, s := range v.askBook(v.with(document.Open)) {
 		if s.Command != list[0].Command {
 			list = append(list, s)
