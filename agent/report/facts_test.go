@@ -65,7 +65,12 @@ func (r *Report) holds(name string, index int, ref netns.Ref, cookie uint64, ips
 // confirm has holders of an address answer until a conflict is confirmed.
 func (r *Report) confirm(t *testing.T, ip string, holders ...detector.Sighting) {
 	t.Helper()
-	now := time.Now().Add(-4 * time.Second) // the clock of the detector is that of its caller
+	r.confirmFrom(t, time.Now().Add(-4*time.Second), ip, holders...)
+}
+
+// confirmFrom is confirm from a time on: the clock of the detector is that of its caller. It takes 4 s, and confirms after 2 s.
+func (r *Report) confirmFrom(t *testing.T, now time.Time, ip string, holders ...detector.Sighting) {
+	t.Helper()
 	for range 8 {
 		for _, s := range holders {
 			s.Key, s.At, s.Answer = detector.Key{Network: "default", IP: netip.MustParseAddr(ip)}, now, true
@@ -201,8 +206,13 @@ func TestFacts(t *testing.T) {
 		}
 	}
 	for _, c := range r.judged() {
-		if _, known := r.Kept(detector.Snapshot{Open: []detector.Conflict{c}}); len(known) != 1 || len(known[c.ID]) != 3 {
+		said, known := r.Kept(detector.Snapshot{Open: []detector.Conflict{c}})
+		if len(known) != 1 || len(known[c.ID]) != 3 {
 			t.Errorf("kept: %+v", known)
+		}
+		r.Kept(detector.Snapshot{})
+		if r.Restore(said, known); len(r.facts.known[c.ID]) != 3 {
+			t.Errorf("restored: %+v", r.facts.known)
 		}
 		r.Restore(r.Kept(detector.Snapshot{}))
 		if len(r.facts.known) != 0 {
