@@ -10,7 +10,8 @@ import (
 )
 
 // The commands below end one holder. People paste them into a shell, maybe an hour later, and pods and nodes choose their names: so each
-// command identifies the holder by what is never used again, and only plain names make a command. A command that cannot be made is empty.
+// command tests that what it names is still the holder: by a UID, a sandbox's ID, or a path, process or interface together with its number,
+// which the kernel may use again for another one, but hardly for both. Only plain names make a command. A command that cannot be made is empty.
 
 // deletePod deletes the pod of that UID: the API server refuses the request if another pod has its name by now.
 func deletePod(pod *document.Pod) string {
