@@ -97,13 +97,13 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// Where other nodes may know what decides, and were not asked, it is said.
+// If a judgement is open, a sentence says that other nodes, which were not asked, may know more.
 func TestUnasked(t *testing.T) {
 	c := judged(document.CauseUnknown, open, bothOpen, holder("web-0"), holder("db-11", node("b")))
 	sameNode := judged(document.CauseUnknown, open, bothOpen, holder("web-0"), holder("db-11"))
 	decided := with(c, func(c *document.Conflict) { c.Judgement = &document.Judgement{Confidence: certain} })
 	if Unasked(document.Coverage{Asked: 1}, sameNode, c) == "" {
-		t.Error("nothing is said")
+		t.Error("no sentence about nodes that were not asked")
 	}
 	for name, text := range map[string]string{
 		"all were asked": Unasked(document.Coverage{Asked: 2}, c), "alone": Unasked(document.Coverage{Alone: true}, c),

@@ -104,7 +104,7 @@ func (c *testCluster) duplicate(machine, first, second, manifest string) netip.A
 	return ip
 }
 
-// eachCommand: each way that is said to end a duplicate on one node ends it, and hurts nobody else.
+// eachCommand: each printed way to end a duplicate on one node ends it, and hurts nobody else.
 func (c *testCluster) eachCommand() {
 	for from := range 2 { // by the API server, and if that fails by the runtime
 		first, second := fmt.Sprint("first-", from), fmt.Sprint("second-", from)
@@ -202,7 +202,7 @@ func (c *testCluster) signalKubelet(machine, name string) error {
 	return err
 }
 
-// clone: a machine that was cloned with the range of another one's pods. It is drained, as is said, and the successors of its pods do not
+// clone: a machine that was cloned with the range of another one's pods. dupip says to drain it, and the successors of its pods do not
 // collide. To delete the pods one by one gave each the next address that was taken.
 func (c *testCluster) clone() {
 	c.Add("node4", c.Machines["node3"].PodCIDR)

@@ -154,7 +154,7 @@ func checkOutput(t *lab.T, a *lab.Agent, args []string, want ...string) {
 }
 
 // Of two routed pods the newer has the route, as with the ptp plugin, and the older gets no packets. Nobody knows who was given the
-// address: which one is newer is said, and does not decide.
+// address: the text says which one is newer, but that does not decide.
 func TestJudgementRouted(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
