@@ -100,6 +100,10 @@ func TestAnyJudgement(t *testing.T) {
 				problem("no sentence: %q", text)
 			}
 		}
+		isAboutMachines := j.Cause == document.CauseNamesakes || j.Cause == document.CauseClone
+		if isAboutMachines && strings.Contains(j.Short, "-own") {
+			problem("it names a pod: %s", j.Short)
+		}
 		if len(j.Steps) > 50 || c.State == detector.Resolved && len(j.Steps) > 0 {
 			problem("%d steps", len(j.Steps))
 		}
@@ -108,7 +112,7 @@ func TestAnyJudgement(t *testing.T) {
 				strings.HasPrefix(s.Command, "ip -o addr show to ") && !strings.Contains(s.Command, "&&")
 			anywhere := strings.Contains(s.Command, "kubectl") || strings.HasPrefix(s.Command, "calicoctl ")
 			switch {
-			case (j.Cause == document.CauseNamesakes || j.Cause == document.CauseClone) && (strings.Contains(fmt.Sprint(s), "-own") || s.Command != "" && !isRead):
+			case isAboutMachines && (strings.Contains(fmt.Sprint(s), "-own") || s.Command != "" && !isRead):
 				problem("it is not about a machine: %+v", s)
 			case strings.Contains(s.Command, "link set dev eth"):
 				problem("it cuts a node off: %+v", s)
