@@ -231,6 +231,10 @@ func situations() []situation {
 		{"one range", shared},
 		{"address of a node", onNode},
 		{"two that were not decided", two(document.CauseUnknown)},
+		{"nobody was given it", with(judged(document.CauseByHand, likely, "1 remove newer, 0 keep older",
+			holder("a", given(no)), holder("bb", given(no), later(40), func(b *document.Binding) { b.Evidence = detector.Configured })), func(c *document.Conflict) {
+			c.Routes = []document.Route{route("a", document.ToHolder, 0, "cni0")}
+		})},
 		{"one had gone", judged(document.CauseEnding, certain, "0 remove gone, 1 keep last", holder("web-0", gone), holder("db-11"))},
 	} {
 		list = append(list, situation{"over: " + past.name, resolved(past.c)})
