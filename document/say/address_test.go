@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
 )
 
@@ -91,6 +92,53 @@ func TestOnRecord(t *testing.T) {
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("%s, with a conflict: %t (-want +got)\n%s", name, conflict != nil, diff)
 			}
+		}
+	}
+}
+
+// Only of a confirmed conflict it is a question whether several are meant to have the address.
+func TestMeant(t *testing.T) {
+	for name, test := range map[string]struct {
+		c    *document.Conflict
+		want bool
+	}{
+		"no conflict": {nil, false},
+		"confirmed":   {&document.Conflict{State: detector.Confirmed}, true},
+		"suspected":   {&document.Conflict{State: detector.Suspected}, false},
+		"over":        {&document.Conflict{State: detector.Resolved}, false},
+		"a drill":     {&document.Conflict{State: detector.Confirmed, Drill: true}, false},
+	} {
+		if got := Meant(test.c); (got != "") != test.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+func TestUnseen(t *testing.T) {
+	for want, e := range map[string]document.Explanation{
+		"":                                  {IP: ip, Node: "n1", Stories: []document.Story{{}}},
+		"10.0.0.5 was not seen on node n1.": {IP: ip, Node: "n1", BootID: "b", Coverage: document.Coverage{Asked: 1}},
+		"10.0.0.5 was not seen on any of 1 node.":                                                      {IP: ip, Coverage: document.Coverage{Asked: 2, Missing: []string{"n2"}}},
+		"10.0.0.5 was not seen on any of 3 nodes.":                                                     {IP: ip, Node: "n1", BootID: "b", Coverage: document.Coverage{Asked: 4, Missing: []string{"n2"}}},
+		"10.0.0.5 is never compared: loopback addresses are no pod's own. Many may have the same one.": {IP: ip, Node: "n1", NeverCompared: "loopback"},
+	} {
+		if got := Unseen(e); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestIsConfiguredOnly(t *testing.T) {
+	for _, test := range []struct {
+		b    document.Binding
+		want bool
+	}{
+		{document.Binding{Evidence: detector.Configured}, true},
+		{document.Binding{Evidence: detector.Configured, Gone: true}, false},
+		{document.Binding{Evidence: detector.Announced}, false},
+	} {
+		if got := IsConfiguredOnly(test.b); got != test.want {
+			t.Errorf("%+v: %t", test.b, got)
 		}
 	}
 }

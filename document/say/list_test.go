@@ -97,6 +97,52 @@ func TestEntries(t *testing.T) {
 	}
 }
 
+// The steps about a range stand for a conflict only if its nodes share many addresses, and if no pod of it has to go.
+func TestIsShared(t *testing.T) {
+	between := judged(document.CauseSharedRange, open, bothOpen, holder("web-0"), holder("db-11", node("b")))
+	const many = document.FewShared + 1
+	for name, test := range map[string]struct {
+		pair document.Pair
+		c    document.Conflict
+		want bool
+	}{
+		"a range":      {document.Pair{Nodes: []string{"n1", "n2"}, Addresses: many}, between, true},
+		"not judged":   {document.Pair{Nodes: []string{"n1", "n2"}, Addresses: many}, with(between, func(c *document.Conflict) { c.Judgement = nil }), true},
+		"by hand":      {document.Pair{Nodes: []string{"n1", "n2"}, Addresses: many}, judged(document.CauseByHand, certain, "0 remove not-given, 1 keep given", between.Holders...), false},
+		"few":          {document.Pair{Nodes: []string{"n1", "n2"}, Addresses: document.FewShared}, between, false},
+		"other nodes":  {document.Pair{Nodes: []string{"n1", "n3"}, Addresses: many}, between, false},
+		"by boots":     {document.Pair{Nodes: []string{"n1 (boot aaaaaaaa)", "n2"}, Addresses: many}, between, true},
+		"other boots":  {document.Pair{Nodes: []string{"n1 (boot cccccccc)", "n2"}, Addresses: many}, between, false},
+		"no two nodes": {document.Pair{Nodes: []string{"n1"}, Addresses: many}, between, false},
+	} {
+		if got := isShared(document.Conflicts{Pairs: []document.Pair{test.pair}}, test.c); got != test.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// In a long list a conflict has its first step only if that is right without a condition, and says what it cuts.
+func TestFirstStep(t *testing.T) {
+	for name, test := range map[string]struct {
+		steps []document.Step
+		want  int
+	}{
+		"a command":          {[]document.Step{{Text: "Remove it", Command: "x", Cuts: "y"}}, 1},
+		"with a condition":   {[]document.Step{{If: "If so", Text: "Remove it", Command: "x", Cuts: "y"}}, 0},
+		"no command":         {[]document.Step{{Text: "Remove it", Cuts: "y"}}, 0},
+		"it cuts who knows":  {[]document.Step{{Text: "Remove it", Command: "x"}}, 0},
+		"there are no steps": {nil, 0},
+	} {
+		c := judged(document.CauseUnknown, open, bothOpen, holder("web-0"), holder("db-11"))
+		c.Judgement.Short, c.Judgement.Steps = "It is so.", test.steps
+		unjudged := with(c, func(c *document.Conflict) { c.Judgement = nil })
+		got := Entries(document.Conflicts{Conflicts: []document.Conflict{c, unjudged}})
+		if len(got) != 2 || got[0].Text != "It is so." || len(got[0].Steps) != test.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
 // If a judgement is open, a sentence says that other nodes, which were not asked, may know more.
 func TestUnasked(t *testing.T) {
 	c := judged(document.CauseUnknown, open, bothOpen, holder("web-0"), holder("db-11", node("b")))
@@ -108,6 +154,7 @@ func TestUnasked(t *testing.T) {
 	for name, text := range map[string]string{
 		"all were asked": Unasked(document.Coverage{Asked: 2}, c), "alone": Unasked(document.Coverage{Alone: true}, c),
 		"of one node": Unasked(document.Coverage{}, sameNode), "decided": Unasked(document.Coverage{}, decided),
+		"not judged": Unasked(document.Coverage{}, with(c, func(c *document.Conflict) { c.Judgement = nil })),
 	} {
 		if text != "" {
 			t.Errorf("%s: %s", name, text)

@@ -141,6 +141,12 @@ func TestWordsOfManyConflicts(t *testing.T) {
 		doc  document.Conflicts
 	}{
 		{"a range of two nodes", document.Conflicts{Conflicts: []document.Conflict{between}, Pairs: []document.Pair{pair(40, "n1", "n2"), pair(3, "n1", "n3")}}},
+		{"a range of two nodes, and a suspected conflict", document.Conflicts{
+			Conflicts: []document.Conflict{with(between, func(c *document.Conflict) { c.State = detector.Suspected })}, Pairs: []document.Pair{pair(40, "n1", "n2")},
+		}},
+		{"a range of two nodes, and a drill", document.Conflicts{
+			Conflicts: []document.Conflict{with(between, func(c *document.Conflict) { c.Drill = true })}, Pairs: []document.Pair{pair(40, "n1", "n2")},
+		}},
 		{"machines of one name", document.Conflicts{Conflicts: []document.Conflict{between}, Pairs: []document.Pair{pair(40, "n1 (boot aaaaaaaa)", "n1 (boot bbbbbbbb)")}}},
 		{"a range of a bridge", document.Conflicts{Conflicts: []document.Conflict{bridges(between)}, Pairs: []document.Pair{pair(40, "n1", "n2")}}},
 		{"nodes without a conflict in the list", document.Conflicts{Pairs: []document.Pair{pair(40, "n1", "n2")}}},
