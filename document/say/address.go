@@ -110,8 +110,11 @@ func Unseen(e document.Explanation) string {
 		return fmt.Sprintf("%s is never compared: %s addresses are no pod's own. Many may have the same one.", e.IP, e.NeverCompared)
 	}
 	where := "on node " + e.Node
-	if n := e.Asked - len(e.Missing); n > 1 || n == 1 && e.BootID == "" {
+	switch n := e.Asked - len(e.Missing); {
+	case n > 1:
 		where = "on any of " + Plural(n, "node", "nodes")
+	case n == 1 && e.BootID == "":
+		where = "on the one node that answered"
 	}
 	return fmt.Sprintf("%s was not seen %s.", e.IP, where)
 }

@@ -118,7 +118,7 @@ func TestUnseen(t *testing.T) {
 	for want, e := range map[string]document.Explanation{
 		"":                                  {IP: ip, Node: "n1", Stories: []document.Story{{}}},
 		"10.0.0.5 was not seen on node n1.": {IP: ip, Node: "n1", BootID: "b", Coverage: document.Coverage{Asked: 1}},
-		"10.0.0.5 was not seen on any of 1 node.":                                                      {IP: ip, Coverage: document.Coverage{Asked: 2, Missing: []string{"n2"}}},
+		"10.0.0.5 was not seen on the one node that answered.":                                         {IP: ip, Coverage: document.Coverage{Asked: 2, Missing: []string{"n2"}}},
 		"10.0.0.5 was not seen on any of 3 nodes.":                                                     {IP: ip, Node: "n1", BootID: "b", Coverage: document.Coverage{Asked: 4, Missing: []string{"n2"}}},
 		"10.0.0.5 is never compared: loopback addresses are no pod's own. Many may have the same one.": {IP: ip, Node: "n1", NeverCompared: "loopback"},
 	} {
