@@ -26,7 +26,7 @@ func TestFactsAreFollowed(t *testing.T) {
 		var read func()
 		r.facts.after = func(wait time.Duration, f func()) { waits, read = append(waits, wait), f }
 		seen, unseen := r.holds("veth1", 1, netns.Ref{Inode: 1}, 1, "10.0.0.2"), r.holds("veth2", 2, netns.Ref{}, 2)
-		unseen.Interface.Seen = false // what is known of it is known at once
+		unseen.Seen = false // what is known of it is known at once
 		r.confirmFrom(t, time.Now().Add(-2*time.Second), "10.0.0.2", sightingOf(seen), sightingOf(unseen))
 		c := r.judged()[0]
 		for range 2 {

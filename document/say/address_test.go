@@ -38,15 +38,18 @@ func TestOnRecord(t *testing.T) {
 	}{
 		"nothing is known": {holder("web-0"), holder("web-1"), nil, nil},
 		"taken by hand": {
-			holder("web-0", given(no)), holder("web-1", given(yes)), []document.Book{of("a", "web-1")},
+			holder("web-0", given(no)), holder("web-1", given(yes)),
+			[]document.Book{of("a", "web-1")},
 			[]Records{{"Books of node n1:", []string{not0, was1, pods + "reserved for shop/web-1" + since}}},
 		},
 		"the store was wiped, and the address given out again": {
-			holder("web-0", given(yes)), holder("web-1", given(yes)), []document.Book{of("a", "web-1")},
+			holder("web-0", given(yes)), holder("web-1", given(yes)),
+			[]document.Book{of("a", "web-1")},
 			[]Records{{"Books of node n1:", []string{was0, was1, pods + "reserved for shop/web-1" + since}}},
 		},
 		"not reserved at all, one is of another node": {
-			holder("web-0", given(yes)), holder("web-1", given(no), node("b")), []document.Book{of("a", "")},
+			holder("web-0", given(yes)), holder("web-1", given(no), node("b")),
+			[]document.Book{of("a", "")},
 			[]Records{{"Books of node n1:", []string{was0, free}}, {"Books of node n2:", []string{not1}}},
 		},
 		"two nodes have one range, and a third one without a holder": {
@@ -67,7 +70,8 @@ func TestOnRecord(t *testing.T) {
 			},
 		},
 		"a book cannot be read": {
-			holder("web-0", given(yes)), holder("web-1"), []document.Book{of("a", "", func(b *document.Book) { b.Error = "it is a pipe" })},
+			holder("web-0", given(yes)), holder("web-1"),
+			[]document.Book{of("a", "", func(b *document.Book) { b.Error = "it is a pipe" })},
 			[]Records{{"Books of node n1:", []string{was0, pods + "problem: it is a pipe"}}},
 		},
 		"an ADD is under way": {
