@@ -269,6 +269,7 @@ func (d *Detector) describe(id HolderID, f func(Key, *Holder), entries iter.Seq[
 			describe(e.key, &e.conflict.previous[i].Holder)
 		}
 	}
+	slices.SortStableFunc(fx.Events, func(a, b Event) int { return a.Conflict.Key.Compare(b.Conflict.Key) })
 	return fx
 }
 

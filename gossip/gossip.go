@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -59,12 +60,16 @@ type Options struct {
 	Members members.Options
 	// Open opens the network; nil is [members.Open].
 	Open func(members.Options) (Network, error)
+	// Now is the clock, and Random returns a duration from 0 to less than its argument: nil are the machine's own. A simulation has others.
+	Now    func() time.Time
+	Random func(time.Duration) time.Duration
 }
 
 // Gossip connects one agent to the others. It implements agent.Cluster, which describes its methods. They are safe
 // for concurrent use and do not block; Query waits for its context.
 type Gossip struct {
 	log      *slog.Logger
+	now      func() time.Time
 	network  Network
 	in       *input
 	count    *counters
@@ -91,16 +96,22 @@ type Gossip struct {
 func New(opts Options) (*Gossip, error) {
 	m := opts.Members
 	m.Log = cmp.Or(m.Log, slog.Default())
-	now := time.Now()
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	if opts.Random == nil {
+		opts.Random = rand.N[time.Duration]
+	}
+	now := opts.Now()
 	self := cluster.Member{Name: m.Node, Boot: m.Boot, Epoch: m.Epoch, Version: m.Version, Role: m.Role}
 	g := &Gossip{
-		log: m.Log, memberLines: memberLines{limit: rate.NewLimiter(rate.Every(10*time.Second), 10)}, count: newCounters(), messages: make(chan cluster.Message, maxMessages),
+		log: m.Log, now: opts.Now, memberLines: memberLines{limit: rate.NewLimiter(rate.Every(10*time.Second), 10)}, count: newCounters(), messages: make(chan cluster.Message, maxMessages),
 		queries: make(chan struct{}, maxQueries), answers: rate.NewLimiter(answerRate, answerBurst),
 		roster:  roster.New(wire.MemberIDOf(m.Node, m.Boot, m.Epoch), self, now),
 		senders: make(map[*roster.Node]*sender), queue: retry.New(now), reports: make(map[detector.Key]*report),
 		asked: recent.Map[askedID, askedProbe]{Half: maxAsked},
 	}
-	g.leases = lease.New(g.roster, g.queue, cmp.Or(opts.Replicas, DefaultReplicas))
+	g.leases = lease.New(g.roster, g.queue, cmp.Or(opts.Replicas, DefaultReplicas), opts.Random)
 	g.kept = keeper.New(g.roster)
 	g.out = outbox{g: g, open: make(map[*roster.Node]*packet)}
 	g.in = &input{g: g, wake: make(chan struct{}, 1)}

@@ -26,15 +26,15 @@ func (g *Gossip) loop(done <-chan struct{}) {
 		case <-g.in.wake:
 		case <-timer.C:
 		}
-		now := time.Now()
-		next := g.turn(pauses.paused(now), now)
+		now := g.now()
+		next := g.Turn(pauses.paused(now), now)
 		timer.Reset(min(tick, time.Until(next)))
 	}
 }
 
-// turn handles what came in, does what is due, and returns when something is due next. Others may have given up this
-// agent if it was paused.
-func (g *Gossip) turn(paused bool, now time.Time) (next time.Time) {
+// Turn handles what came in, does what is due, and returns when something is due next. Others may have given up this
+// agent if it was paused. [Gossip.Run] calls it; a simulation that has its own time does so instead of that.
+func (g *Gossip) Turn(paused bool, now time.Time) (next time.Time) {
 	g.state.Lock()
 	defer g.state.Unlock()
 	if paused {

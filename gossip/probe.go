@@ -29,7 +29,7 @@ func (r *request) Policy() *retry.Policy { return requestPolicy }
 // RequestProbe sends a probe request for a remote holder to its node, with this node's own holders. The reply is a
 // [cluster.ProbeReply]; without one in time its outcome is Unreachable.
 func (g *Gossip) RequestProbe(p detector.Probe, own []cluster.Binding) {
-	r := &request{p, own, time.Now()}
+	r := &request{p, own, g.now()}
 	if !g.in.call(func(now time.Time) {
 		to := g.roster.ByID(p.Holder.Node)
 		if to == nil || !to.Alive() || to == g.roster.Self() || !wire.ValidKey(p.Key) || !wire.ValidHolder(p.Holder) || !g.put(to, r, now) {

@@ -1,6 +1,8 @@
 package gossip
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/dupip/dupip/detector"
@@ -49,8 +51,8 @@ func (g *Gossip) report(r *report, open bool) {
 		default:
 			g.count.drop(dropReports)
 		}
-		for n := range g.roster.All() {
-			if n.Role == cluster.Reporter && n.Alive() && n != g.roster.Self() {
+		for _, n := range g.roster.Reporters() {
+			if n != g.roster.Self() {
 				g.put(n, r, now)
 			}
 		}
@@ -60,8 +62,8 @@ func (g *Gossip) report(r *report, open bool) {
 // reportAll informs a reporter that is new of all that is open.
 func (g *Gossip) reportAll(n *roster.Node, now time.Time) {
 	if n.Role == cluster.Reporter {
-		for _, r := range g.reports {
-			g.put(n, r, now)
+		for _, key := range slices.SortedFunc(maps.Keys(g.reports), detector.Key.Compare) {
+			g.put(n, g.reports[key], now)
 		}
 	}
 }

@@ -24,7 +24,7 @@ import (
 func (g *Gossip) Members() []cluster.Member {
 	g.state.Lock()
 	defer g.state.Unlock()
-	members, _ := g.members(time.Now())
+	members, _ := g.members(g.now())
 	return slices.SortedFunc(members, compareMembers)
 }
 
@@ -60,7 +60,7 @@ func (g *Gossip) Status() cluster.Status {
 
 	g.state.Lock()
 	defer g.state.Unlock()
-	members, late := g.members(time.Now())
+	members, late := g.members(g.now())
 	s.Leases, s.Kept, s.Unacked = g.leases.Len(), g.kept.Len(), late
 	s.Members = map[cluster.State]int{cluster.Alive: 0, cluster.Suspect: 0, cluster.Dead: 0, cluster.Left: 0}
 	var silent []string
@@ -77,12 +77,9 @@ func (g *Gossip) Status() cluster.Status {
 		s.Problems = append(s.Problems, fmt.Sprintf(
 			"%d leases are not acknowledged by %s: check the agents and the network there", late, detector.List(slices.Compact(silent))))
 	}
-	for n := range g.roster.All() {
-		if n.Role == cluster.Reporter && n.Alive() {
-			s.Reporters = append(s.Reporters, n.Member)
-		}
+	for _, n := range g.roster.Reporters() {
+		s.Reporters = append(s.Reporters, n.Member)
 	}
-	slices.SortFunc(s.Reporters, compareMembers)
 	slices.SortFunc(namesakes, compareMembers)
 	s.Problems = append(s.Problems, namesakeProblems(namesakes)...)
 	if s.Leases >= lease.MaxLeases {

@@ -5,7 +5,7 @@
 package lease
 
 import (
-	"math/rand/v2"
+	"cmp"
 	"slices"
 	"time"
 
@@ -75,13 +75,15 @@ type Table struct {
 	roster   *roster.Roster
 	queue    *retry.Queue
 	replicas int
+	random   func(time.Duration) time.Duration
 	leases   map[ID]*Lease
 	keys     map[detector.Key][]*Lease
 }
 
-// New returns an empty table, which puts its messages into a queue. Keepers are chosen from the roster.
-func New(r *roster.Roster, q *retry.Queue, replicas int) *Table {
-	return &Table{roster: r, queue: q, replicas: replicas, leases: make(map[ID]*Lease), keys: make(map[detector.Key][]*Lease)}
+// New returns an empty table, which puts its messages into a queue. Keepers are chosen from the roster. random returns a duration from 0 to
+// less than its argument.
+func New(r *roster.Roster, q *retry.Queue, replicas int, random func(time.Duration) time.Duration) *Table {
+	return &Table{roster: r, queue: q, replicas: replicas, random: random, leases: make(map[ID]*Lease), keys: make(map[detector.Key][]*Lease)}
 }
 
 // Len returns the number of leases.
@@ -179,13 +181,24 @@ func (t *Table) Acked(from *roster.Node, l *Lease, now time.Time) {
 	t.queue.Remove(from, l.ID)
 	if k := l.keeper(from); k != nil && !l.Gone {
 		k.informed = true
-		t.queue.Put(from, l, refreshAfter-refreshSpread+rand.N(2*refreshSpread), now)
+		t.queue.Put(from, l, refreshAfter-refreshSpread+t.random(2*refreshSpread), now)
 	}
+}
+
+// those returns the leases that are so, in the order of their keys, so that the same happens each time.
+func (t *Table) those(are func(*Lease) bool) (list []*Lease) {
+	for _, l := range t.leases {
+		if are(l) {
+			list = append(list, l)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Lease) int { return cmp.Or(a.Key.Compare(b.Key), a.Holder.Compare(b.Holder)) })
+	return list
 }
 
 // Resend has all leases sent again at once, or those that one node keeps: it may have lost them.
 func (t *Table) Resend(to *roster.Node, now time.Time) {
-	for _, l := range t.leases {
+	for _, l := range t.those(func(l *Lease) bool { return to == nil || l.keeper(to) != nil }) {
 		for i := range l.keepers {
 			if k := &l.keepers[i]; to == nil || k.Node == to {
 				t.inform(l, k, 0, now)
@@ -198,21 +211,20 @@ func (t *Table) Resend(to *roster.Node, now time.Time) {
 // among the first. One that comes takes the place of the one that ranked last there, which need not be informed: what a
 // former keeper knows expires.
 func (t *Table) Moved(n *roster.Node, now time.Time) {
-	for _, l := range t.leases {
+	for _, l := range t.those(func(l *Lease) bool {
 		last := len(l.keepers) - 1
-		if l.keeper(n) != nil || last+1 < t.replicas || n.Score(l.hash) > l.keepers[last].Score(l.hash) {
-			t.move(l, now)
-		}
+		return l.keeper(n) != nil || last+1 < t.replicas || n.Score(l.hash) > l.keepers[last].Score(l.hash)
+	}) {
+		t.move(l, now)
 	}
 }
 
 // Renewed notes that a keeper's agent is another incarnation: it knows nothing.
 func (t *Table) Renewed(n *roster.Node, now time.Time) {
-	for _, l := range t.leases {
-		if k := l.keeper(n); k != nil {
-			k.informed = false
-			t.later(l, k, now)
-		}
+	for _, l := range t.those(func(l *Lease) bool { return l.keeper(n) != nil }) {
+		k := l.keeper(n)
+		k.informed = false
+		t.later(l, k, now)
 	}
 }
 
@@ -239,10 +251,10 @@ func (t *Table) move(l *Lease, now time.Time) {
 
 // later informs a keeper soon. If it is this node there is nothing to wait for.
 func (t *Table) later(l *Lease, k *keeper, now time.Time) {
-	self, wait := t.roster.Self(), rand.N(firstSpread)
+	self, wait := t.roster.Self(), t.random(firstSpread)
 	for _, o := range l.keepers {
 		if o.informed && o.Node != self && o.Node != k.Node {
-			wait = rand.N(moveSpread)
+			wait = t.random(moveSpread)
 		}
 	}
 	if k.Node == self {

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"maps"
 	"net/netip"
 	"slices"
@@ -29,7 +30,7 @@ type lab struct {
 func newLab(t *testing.T, nodes int) *lab {
 	r := roster.New(wire.MemberIDOf("self", "s", 1), cluster.Member{Name: "self", Boot: "s", Epoch: 1}, start)
 	q := retry.New(start)
-	l := &lab{Table: New(r, q, 3), t: t, r: r, q: q, now: start}
+	l := &lab{Table: New(r, q, 3, rand.N[time.Duration]), t: t, r: r, q: q, now: start}
 	for i := range nodes {
 		l.join(fmt.Sprintf("n%d", i), 1)
 	}

@@ -4,6 +4,8 @@
 package retry
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/dupip/dupip/gossip/roster"
@@ -144,13 +146,18 @@ func (q *Queue) Remove(to *roster.Node, identity any) (m Message, sent bool) {
 	return i.message, i.tries > 0
 }
 
-// RemoveAll removes the messages to a node and returns them.
+// RemoveAll removes the messages to a node and returns them, in the order of their sequence numbers.
 func (q *Queue) RemoveAll(to *roster.Node) (removed []Message) {
+	var all []*item
 	for _, i := range q.bySeq {
 		if i.to == to {
-			q.remove(i)
-			removed = append(removed, i.message)
+			all = append(all, i)
 		}
+	}
+	slices.SortFunc(all, func(a, b *item) int { return cmp.Compare(a.seq, b.seq) })
+	for _, i := range all {
+		q.remove(i)
+		removed = append(removed, i.message)
 	}
 	return removed
 }

@@ -131,6 +131,17 @@ func (r *Roster) All() func(yield func(*Node) bool) {
 	}
 }
 
+// Reporters returns the members that are alive and have the role reporter, in the order of their names.
+func (r *Roster) Reporters() (list []*Node) {
+	for n := range r.All() {
+		if n.Role == cluster.Reporter && n.Alive() {
+			list = append(list, n)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Node) int { return cmp.Compare(a.ID, b.ID) })
+	return list
+}
+
 // HasNamesake reports whether a node of the same name and another boot is alive.
 func (r *Roster) HasNamesake(n *Node) bool {
 	return slices.ContainsFunc(r.byName[n.Name], func(s *Node) bool { return s != n && s.Alive() })
