@@ -203,6 +203,9 @@ func appendList[D, E any](body []byte, name string, list []E, share float64, lim
 	return fmt.Appendf(body, `,%q:[%s]`, name, bytes.Join(encoded, []byte(",")))
 }
 
+// Encode returns the document that [Decode] reads, saved now.
+func Encode(s State, opts Options, now time.Time) []byte { return addTime(encode(s, opts), now) }
+
 // addTime adds savedAt to an encoded document.
 func addTime(body []byte, now time.Time) []byte {
 	head := `{"savedAt":"` + now.UTC().Format(time.RFC3339Nano) + `",`

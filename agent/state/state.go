@@ -129,33 +129,44 @@ func (s *Store) Status() (written time.Time, bytes int, err error) {
 
 // load reads the document, and keeps an invalid one under another name.
 func (s *Store) load(now time.Time) State {
-	var read contents
+	var read State
+	var invalid []error
 	data, err := ownfile.Read(s.path, maxBytes)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return State{}
 	}
 	if err == nil {
-		read, err = decode(data)
-	}
-	if err == nil && read.BootID != s.opts.BootID && read.Node != s.opts.Node {
-		err = fmt.Errorf("it belongs to node %q", read.Node)
+		read, invalid, err = Decode(data, s.opts, now)
 	}
 	if err != nil {
 		s.keepCorrupt("conflicts and history of the previous agent are lost", err, now, os.Rename)
 		return State{}
 	}
-	if n := len(read.invalid); n > 0 {
+	if n := len(invalid); n > 0 {
 		// The document stays until the next write.
 		lost := fmt.Sprintf("%d of %d conflicts of the previous agent are lost", n, n+len(read.Open)+len(read.History))
-		s.keepCorrupt(lost, read.invalid[0], now, os.Link)
+		s.keepCorrupt(lost, invalid[0], now, os.Link)
 	}
-	if read.BootID == s.opts.BootID {
-		renameNode(&read.State, cluster.NodeID(read.Node, read.BootID), cluster.NodeID(s.opts.Node, s.opts.BootID))
+	return read
+}
+
+// Decode reads a document for the agent with these options, as [Open] describes. It returns an error if the document is invalid or of
+// another node, and those of conflicts that it leaves out because they are invalid.
+func Decode(data []byte, opts Options, now time.Time) (s State, invalid []error, err error) {
+	read, err := decode(data)
+	if err == nil && read.BootID != opts.BootID && read.Node != opts.Node {
+		err = fmt.Errorf("it belongs to node %q", read.Node)
+	}
+	if err != nil {
+		return State{}, nil, err
+	}
+	if read.BootID == opts.BootID {
+		renameNode(&read.State, cluster.NodeID(read.Node, read.BootID), cluster.NodeID(opts.Node, opts.BootID))
 	} else {
 		afterReboot(&read.Snapshot, now)
 		read.Interfaces = nil
 	}
-	return read.State
+	return read.State, read.invalid, nil
 }
 
 // renameNode replaces the previous agent's node in the identity of its own holders, their facts and books.
