@@ -1,0 +1,163 @@
+package search
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Draw draws a plan from a seed.
+func Draw(seed uint64) Plan {
+	d := &drawing{Rand: rand.New(rand.NewPCG(seed, 2)), plan: Plan{Seed: seed, Nodes: 2}}
+	if !d.often(2) {
+		d.plan.Nodes += d.IntN(4)
+	}
+	if d.often(8) {
+		d.plan.Nodes = 2 + d.IntN(12)
+	}
+	d.plan.Reporter = d.often(4)
+	for n := range d.plan.Nodes {
+		if d.names = append(d.names, fmt.Sprint("n", n+1)); d.often(8) {
+			d.plan.Next = append(d.plan.Next, d.names[n])
+		}
+	}
+	d.end = time.Minute + time.Duration(d.Int64N(int64(4*time.Minute)))
+	d.pods()
+	if !d.often(4) { // some worlds have no faults
+		d.faults()
+	}
+	slices.SortStableFunc(d.plan.Events, func(a, b Event) int { return int(a.At - b.At) })
+	return d.plan
+}
+
+type drawing struct {
+	*rand.Rand
+	plan  Plan
+	names []string
+	end   time.Duration
+}
+
+// often is true once in n times.
+func (d *drawing) often(n int) bool { return d.IntN(n) == 0 }
+
+func (d *drawing) node() string { return d.names[d.IntN(len(d.names))] }
+
+// in returns a time from least to most, in milliseconds.
+func (d *drawing) in(least, most time.Duration) time.Duration {
+	return (least + time.Duration(d.Int64N(max(int64(most-least), 1)))).Truncate(time.Millisecond)
+}
+
+func (d *drawing) add(at time.Duration, who, verb string, args ...string) {
+	if at < d.end {
+		d.plan.Events = append(d.plan.Events, Event{at.Truncate(time.Millisecond), who, verb, args})
+	}
+}
+
+// pods draws the lives of pods, which share few addresses.
+func (d *drawing) pods() {
+	addresses := 1 + d.IntN(3)
+	for n := range 2 + d.IntN(2*d.plan.Nodes) {
+		at, node, name := d.in(0, d.end/2), d.node(), string(rune('a'+n))
+		args := []string{name, fmt.Sprintf("10.0.0.%d", 1+d.IntN(addresses))}
+		switch d.IntN(5) {
+		case 0:
+			args = append(args, "slow="+seconds(d.in(10*time.Millisecond, answersWithin)))
+		case 1:
+			if d.often(2) {
+				args = append(args, "slow="+seconds(d.in(slowFrom, 1900*time.Millisecond)))
+			}
+		}
+		if d.often(3) {
+			args = append(args, "quiet")
+		}
+		d.add(at, node, "pod", args...)
+		d.life(at, node, name)
+	}
+}
+
+// life draws what happens to a pod.
+func (d *drawing) life(at time.Duration, node, name string) {
+	pause := func() time.Duration {
+		return d.in(50*time.Millisecond, []time.Duration{time.Second, 4 * time.Second, time.Minute}[d.IntN(3)])
+	}
+	for range d.IntN(4) {
+		at += pause()
+		switch d.IntN(6) {
+		case 0:
+			d.add(at, node, "mute", name, seconds(pause()))
+		case 1:
+			d.add(at, node, "end", name)
+			return
+		case 2:
+			d.add(at, node, "vanish", name)
+			return
+		case 3: // it comes and goes
+			period := d.in(100*time.Millisecond, 3*time.Second)
+			for range 1 + d.IntN(8) {
+				d.add(at, node, "drop", name)
+				d.add(at+period, node, "take", name)
+				at += 2 * period
+			}
+		default:
+			d.add(at, node, "drop", name)
+			at += pause()
+			d.add(at, node, "take", name)
+		}
+	}
+}
+
+// faults draws what happens to machines and the network: few kinds in one world.
+func (d *drawing) faults() {
+	kinds := []func(at time.Duration){
+		func(at time.Duration) { d.add(at, d.node(), "stall", seconds(d.in(50*time.Millisecond, 2*time.Second))) },
+		func(at time.Duration) { d.add(at, d.node(), "freeze", seconds(d.in(2*time.Second, 90*time.Second))) },
+		func(at time.Duration) { // a crash, or several
+			node, end := d.node(), []string{"kill", "kill", "stop"}[d.IntN(3)]
+			for range 1 + d.IntN(2)*d.IntN(5) {
+				d.add(at, node, end)
+				at += d.in(time.Second, []time.Duration{10 * time.Second, 2 * time.Minute}[d.IntN(2)])
+				args := []string{}
+				if d.often(4) {
+					args = []string{"fresh"}
+				}
+				d.add(at, node, "start", args...)
+				at += d.in(time.Second, 20*time.Second)
+			}
+		},
+		func(at time.Duration) { d.add(at, d.node(), "reboot", seconds(d.in(time.Second, time.Minute))) },
+		func(at time.Duration) { d.add(at, "-", "loss", fmt.Sprintf("0.%02d", 1+d.IntN(50)), seconds(d.in(time.Second, time.Minute))) },
+		func(at time.Duration) { d.add(at, "-", "copy", fmt.Sprintf("0.%02d", 1+d.IntN(50)), seconds(d.in(time.Second, time.Minute))) },
+		func(at time.Duration) { d.add(at, "-", "late", fmt.Sprintf("0.%02d", 1+d.IntN(50)), seconds(d.in(time.Second, time.Minute))) },
+		func(at time.Duration) { d.add(at, d.node(), "deaf", d.node(), seconds(d.in(time.Second, time.Minute))) },
+		func(at time.Duration) { d.add(at, d.node(), "cut", d.others(), seconds(d.in(time.Second, time.Minute))) },
+		func(at time.Duration) { // a key that is rotated at one node after the other
+			for _, n := range d.names {
+				d.add(at, n, "cut", "*", seconds(d.in(time.Second, 5*time.Second)))
+				at += d.in(time.Second, 5*time.Second)
+			}
+		},
+		func(at time.Duration) {
+			if a, b := d.node(), d.node(); a != b {
+				d.add(at, a, "namesake", b)
+			}
+		},
+	}
+	d.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
+	for _, fault := range kinds[:1+d.IntN(3)] {
+		for range 1 + d.IntN(3) {
+			fault(d.in(0, d.end*3/4))
+		}
+	}
+}
+
+// others are some machines, or all.
+func (d *drawing) others() string {
+	if d.often(3) {
+		return "*"
+	}
+	list := slices.Clone(d.names)
+	d.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return strings.Join(list[:1+d.IntN(len(list))], ",")
+}

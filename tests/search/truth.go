@@ -1,0 +1,396 @@
+package search
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+// The limits of what must hold.
+const (
+	overlap = time.Second // the detector's default
+	// foundWithin is from when two holders can be found until all nodes with a holder have confirmed it; settledWithin from the last
+	// fault.
+	foundWithin, settledWithin = 3 * time.Second, 10 * time.Second
+	// endedWithin is from the end of the last but one holder until nobody lists the conflict any more, unsaidWithin the same if nobody
+	// says that it ended.
+	endedWithin, unsaidWithin = 8 * time.Second, 50 * time.Second
+	// restoredWithin is how long a conflict waits for holders after a restart, forgottenWithin for those of a node without an agent.
+	restoredWithin, forgottenWithin = 100 * time.Second, 5*time.Minute + 20*time.Second
+	// answersWithin is what a holder may take that must be found. One that answers after slowFrom must not; both depend on packets
+	// between these.
+	answersWithin, slowFrom = 900 * time.Millisecond, 1100 * time.Millisecond
+	// penaltyTime is the longest that a holder is not believed which left probes unanswered.
+	penaltyTime = 80 * time.Second
+	// maxSuspicions is how often an address may be suspected at a node while nothing changes.
+	maxSuspicions = 12
+)
+
+// truth knows what is so, and what must hold.
+type truth struct {
+	w      *world
+	broken []string
+	lives  []*life
+	calm   time.Duration              // from when nothing disturbs the cluster
+	calmAt map[*machine]time.Duration // and a machine
+	known  map[*machine]*memory
+	// suspected counts suspicions since the last change of an address.
+	suspected map[suspicionOf]int
+	changed   map[detector.Key]time.Duration
+
+	confirmations int
+	print         uint64 // of all that happened
+}
+
+type suspicionOf struct {
+	a   *agent
+	key detector.Key
+}
+
+// life is one time in which a pod has its address without a break.
+type life struct {
+	*pod
+	node  string // its NodeID
+	from  time.Duration
+	to    time.Duration // 0 while it lasts
+	told  bool          // its end was said
+	clear time.Duration // until then it may not be believed, because it was silent
+}
+
+// memory is what the agents of one machine have said, as far as the state has it.
+type memory struct {
+	ids, savedIDs   map[string]bool       // of confirmed conflicts
+	open, savedOpen map[detector.Key]bool // confirmed, and not resolved
+	started         time.Duration
+	restored        bool // with a state
+}
+
+// break_ notes that a law is broken. A world ends then.
+func (t *truth) break_(law, format string, args ...any) {
+	t.broken = append(t.broken, fmt.Sprintf("%s: %s: ", seconds(t.w.now.Round(time.Millisecond)), law)+fmt.Sprintf(format, args...))
+}
+
+// disturb notes a fault that lasts so long, of one machine or of all.
+func (t *truth) disturb(m *machine, lasts time.Duration) {
+	t.calm = max(t.calm, t.w.now+lasts)
+	if m != nil {
+		t.calmAt[m] = max(t.calmAt[m], t.w.now+lasts)
+	}
+}
+
+// unsettled notes that one agent may be wrong about another one.
+func (t *truth) unsettled(a, other *agent, known bool) {
+	if other.m.agent == other || known {
+		t.disturb(nil, 0)
+	}
+}
+
+// frozen notes the beginning and the end of a suspension.
+func (t *truth) frozen(m *machine, is bool) {
+	t.disturb(m, 0)
+	if is {
+		t.calmAt[m], t.calm = 1<<60, 1<<60
+		return
+	}
+	t.calmAt[m], t.calm = t.w.now+time.Second, t.w.now
+	for _, other := range t.w.machines {
+		if other.frozen {
+			t.calm = 1 << 60
+		}
+	}
+}
+
+func (t *truth) muted(p *pod) {
+	for _, l := range t.lives {
+		if l.pod == p && l.to == 0 {
+			l.clear = max(l.clear, p.muted+penaltyTime)
+		}
+	}
+	t.changed[p.key] = t.w.now
+}
+
+func (t *truth) begins(p *pod) {
+	l := &life{pod: p, node: p.m.id(), from: t.w.now}
+	for _, before := range t.lives {
+		if before.pod == p {
+			l.clear = max(l.clear, before.clear)
+		}
+	}
+	t.lives = append(t.lives, l)
+	t.changed[p.key] = t.w.now
+	for _, other := range t.lives {
+		if other.key == p.key && other.to == 0 && other != l && other.pod != p {
+			t.mustFind(l, other)
+		}
+	}
+}
+
+func (t *truth) ends(p *pod, told bool) {
+	t.changed[p.key] = t.w.now
+	for _, l := range t.lives {
+		if l.pod == p && l.to == 0 {
+			l.to, l.told = t.w.now, told
+		}
+	}
+	if len(t.holders(p.key)) < 2 {
+		t.mustEnd(p.key, t.w.now)
+	}
+}
+
+// holders are those that have an address now.
+func (t *truth) holders(key detector.Key) (list []*life) {
+	for _, l := range t.lives {
+		if l.key == key && l.to == 0 {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// mustFind checks that two holders are found.
+func (t *truth) mustFind(a, b *life) {
+	since := max(a.from, b.from)
+	slower := max(a.slow, b.slow)
+	if slower > answersWithin {
+		return
+	}
+	var check func()
+	check = func() {
+		if a.to != 0 || b.to != 0 {
+			return
+		}
+		calm := max(t.calmAt[a.m], t.calmAt[b.m]) + time.Second
+		if a.m != b.m {
+			calm = max(calm, t.calm)
+		}
+		due := max(since+foundWithin+2*slower, calm+settledWithin, a.clear, b.clear)
+		if due > t.w.now {
+			t.w.at(min(due, t.w.now+time.Minute), check)
+			return
+		}
+		for _, m := range slices.Compact([]*machine{a.m, b.m}) {
+			if m.agent == nil {
+				return // its start is a fault, after which this is checked again
+			}
+			c := m.agent.confirmed(a.key)
+			if c == nil || !lists(c, a) || !lists(c, b) {
+				t.break_("found", "%s does not list %s and %s of %s; they can be found since %s", m.label, a, b, a.key.IP, seconds(since))
+			}
+		}
+	}
+	t.w.at(since+foundWithin+2*slower, check)
+}
+
+// again checks all that there is once more after an agent's start.
+func (t *truth) again(m *machine) {
+	for i, a := range t.lives {
+		for _, b := range t.lives[:i] {
+			if a.key == b.key && a.to == 0 && b.to == 0 && (a.m == m || b.m == m) {
+				t.mustFind(a, b)
+			}
+		}
+	}
+}
+
+// mustEnd checks that the conflicts of an address end.
+func (t *truth) mustEnd(key detector.Key, since time.Duration) {
+	var check func()
+	check = func() {
+		if t.lastTwo(key) > since {
+			return // a later end has a check of its own
+		}
+		due := since + endedWithin
+		for _, l := range t.lives {
+			if l.key == key && l.to != 0 && !l.told {
+				due = max(due, l.to+unsaidWithin)
+			}
+		}
+		due = max(due, t.calm+settledWithin)
+		for _, m := range t.w.machines {
+			if m.role != cluster.Agent {
+				continue
+			}
+			if m.agent == nil {
+				due = max(due, t.w.now+10*time.Second)
+			}
+			if k := t.known[m]; k != nil && k.restored {
+				due = max(due, k.started+restoredWithin)
+			}
+		}
+		if due > t.w.now {
+			t.w.at(due, check)
+			return
+		}
+		for _, a := range t.w.agents() {
+			if c := a.confirmed(key); c != nil && !t.forgets(a, c) {
+				t.break_("ended", "%s lists %s of %s as %s; it ended at %s", a.m.label, c.ID, key.IP, c.State, seconds(since))
+			}
+		}
+	}
+	t.w.at(since+endedWithin, check)
+}
+
+// lastTwo is when an address had two holders last.
+func (t *truth) lastTwo(key detector.Key) (last time.Duration) {
+	for i, l := range t.lives {
+		for _, o := range t.lives[:i] {
+			if l.key != key || o.key != key {
+				continue
+			}
+			if both := min(l.until(t.w.now), o.until(t.w.now)); both >= max(l.from, o.from) {
+				last = max(last, both)
+			}
+		}
+	}
+	return last
+}
+
+// forgets reports whether a conflict waits for a node that is not there any more: its boot is over, or its agent does not run.
+func (t *truth) forgets(a *agent, c *detector.Conflict) bool {
+	return slices.ContainsFunc(c.Holders, func(b detector.Binding) bool {
+		return b.Unreachable && !slices.ContainsFunc(t.w.agents(), func(o *agent) bool { return o.m.id() == b.Holder.ID.Node })
+	}) && t.w.now < t.calm+forgottenWithin
+}
+
+func (t *truth) starts(a *agent, fresh bool) {
+	t.disturb(a.m, time.Second)
+	k := t.known[a.m]
+	if k == nil || fresh {
+		k = &memory{ids: map[string]bool{}, savedIDs: map[string]bool{}, open: map[detector.Key]bool{}, savedOpen: map[detector.Key]bool{}}
+		t.known[a.m] = k
+	}
+	k.ids, k.open = clone(k.savedIDs), clone(k.savedOpen)
+	k.started, k.restored = t.w.now, a.m.file != nil
+}
+
+func (t *truth) ready(a *agent) {
+	t.disturb(a.m, 5*time.Second) // its startupTime
+	t.again(a.m)
+}
+
+func (t *truth) saved(a *agent) {
+	k := t.known[a.m]
+	k.savedIDs, k.savedOpen = clone(k.ids), clone(k.open)
+}
+
+func (t *truth) stops(a *agent, _ bool) { t.disturb(a.m, 0) }
+
+func clone[K comparable](m map[K]bool) map[K]bool {
+	copied := make(map[K]bool, len(m))
+	for k, v := range m {
+		copied[k] = v
+	}
+	return copied
+}
+
+// event checks one step of a conflict.
+func (t *truth) event(a *agent, e detector.Event) {
+	k, c := t.known[a.m], &e.Conflict
+	t.print = t.print*1_000_003 ^ uint64(t.w.now) ^ uint64(len(e.Reason))<<48
+	switch e.Kind {
+	case detector.EventSuspected:
+		of := suspicionOf{a, c.Key}
+		if t.suspected[of]++; t.changed[c.Key] > t.w.now-time.Minute || t.calm > t.w.now-time.Minute {
+			t.suspected[of] = 0
+		}
+		if t.suspected[of] > maxSuspicions {
+			t.break_("quiet", "%s suspects %s for the %dth time while nothing changes", a.m.label, c.Key.IP, t.suspected[of])
+		}
+	case detector.EventConfirmed:
+		t.confirmations++
+		if !e.Restored {
+			if k.ids[c.ID] {
+				t.break_("ids", "%s confirms %s a second time", a.m.label, c.ID)
+			}
+			if k.open[c.Key] {
+				t.break_("restart", "%s confirms %s, which it had confirmed and not resolved, as %s", a.m.label, c.Key.IP, c.ID)
+			}
+		}
+		k.ids[c.ID], k.open[c.Key] = true, true
+		t.overlapped(a, c)
+	case detector.EventChanged:
+		if c.State == detector.Confirmed {
+			t.overlapped(a, c)
+		}
+	case detector.EventResolved, detector.EventFaded:
+		delete(k.open, c.Key)
+		if e.Kind == detector.EventResolved {
+			t.rightlyResolved(a, &e)
+		}
+	}
+}
+
+// overlapped checks that each holder of a confirmed conflict had the address together with another one for long enough.
+func (t *truth) overlapped(a *agent, c *detector.Conflict) {
+	for _, b := range c.Holders {
+		if b.Gone {
+			continue
+		}
+		if !slices.ContainsFunc(c.Holders, func(o detector.Binding) bool { return t.together(b.Holder.ID, o.Holder.ID, c.Key) }) {
+			t.break_("overlap", "%s lists %s for %s, which had it together with no other holder for %v", a.m.label, b.Holder.NetnsName, c.Key.IP, overlap)
+		}
+	}
+}
+
+// together reports whether two holders had an address at one time, for long enough.
+func (t *truth) together(x, y detector.HolderID, key detector.Key) bool {
+	if x == y {
+		return false
+	}
+	for _, l := range t.lives {
+		for _, o := range t.lives {
+			if l.is(x) && o.is(y) && l.key == key && o.key == key && min(l.until(t.w.now), o.until(t.w.now))-max(l.from, o.from) >= overlap {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// rightlyResolved checks that a conflict that ends has at most one holder that answers.
+func (t *truth) rightlyResolved(a *agent, e *detector.Event) {
+	live := 0
+	for _, l := range t.holders(e.Conflict.Key) {
+		calm := t.calmAt[l.m]
+		if l.m != a.m {
+			calm = max(calm, t.calm)
+		}
+		if calm+15*time.Second < t.w.now && l.clear < t.w.now && l.from+15*time.Second < t.w.now && l.slow <= answersWithin && lists(&e.Conflict, l) {
+			live++
+		}
+	}
+	if live >= 2 {
+		t.break_("kept", "%s resolves %s of %s, which %d holders have: %s", a.m.label, e.Conflict.ID, e.Conflict.Key.IP, live, e.Reason)
+	}
+}
+
+// look is called after each turn of an agent.
+func (t *truth) look(*agent) {}
+
+func (l *life) is(id detector.HolderID) bool { return l.node == id.Node && l.netns == id.Netns }
+
+func (l *life) until(now time.Duration) time.Duration {
+	if l.to != 0 {
+		return l.to
+	}
+	return now
+}
+
+func (l *life) String() string { return l.m.label + "/" + l.name }
+
+func lists(c *detector.Conflict, l *life) bool {
+	return slices.ContainsFunc(c.Holders, func(b detector.Binding) bool { return l.is(b.Holder.ID) && !b.Gone })
+}
+
+// confirmed is the open conflict of an address at an agent, if it is confirmed.
+func (a *agent) confirmed(key detector.Key) *detector.Conflict {
+	for _, c := range a.detector.Conflicts(false) {
+		if c.Key == key && c.State == detector.Confirmed {
+			return &c
+		}
+	}
+	return nil
+}
