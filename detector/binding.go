@@ -38,6 +38,7 @@ type binding struct {
 	evidence  Evidence
 	firstSeen time.Time
 	atStart   bool // see Binding.FoundAtStart
+	life      uint64
 	// counted is when the binding began to count; zero while it does not.
 	counted time.Time
 	sources []source
@@ -153,7 +154,7 @@ func (b *binding) latestSource() *source {
 func (b *binding) public() Binding {
 	return Binding{
 		Key: b.entry.key, Holder: b.holder, Evidence: b.evidence,
-		FirstSeen: b.firstSeen, FoundAtStart: b.atStart, LastSeen: b.lastSeen(), Unreachable: b.check != nil && b.check.noReply > 0,
+		FirstSeen: b.firstSeen, FoundAtStart: b.atStart, Life: b.life, LastSeen: b.lastSeen(), Unreachable: b.check != nil && b.check.noReply > 0,
 	}
 }
 

@@ -151,7 +151,7 @@ func (d *Detector) endOf(c *conflict, list []*binding, now time.Time) time.Time 
 	})
 	if enough(mayAnswer) {
 		// A second holder may be back: the end is postponed once, by the time of two rounds.
-		end = end.Add(d.opts.MinOverlap + 2*answerTime)
+		end = end.Add(d.opts.MinOverlap + 2*AnswerTime)
 	}
 	return end
 }

@@ -144,7 +144,7 @@ func (p proof) record(s Sighting) {
 
 // judge returns an error unless each holder of a newly confirmed conflict had the address together with another
 // one since the suspicion or the agent's start: they answered twice, MinOverlap apart, and each time within
-// answerTime of each other.
+// pairTime of each other.
 func (p proof) judge(c Conflict, since time.Time, overlap time.Duration) error {
 	answers := p[c.Key]
 	for _, h := range c.Holders {
@@ -162,7 +162,7 @@ func overlapOf(a, b []time.Time, since time.Time) time.Duration {
 	var first, last time.Time
 	for _, x := range a {
 		for _, y := range b {
-			if !schedule.Earlier(x, y).Before(since) && x.Sub(y).Abs() <= answerTime {
+			if !schedule.Earlier(x, y).Before(since) && x.Sub(y).Abs() <= pairTime {
 				first, last = schedule.Earlier(first, schedule.Later(x, y)), schedule.Later(last, schedule.Earlier(x, y))
 			}
 		}

@@ -49,6 +49,9 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 		refresh: refresh{jitter: jitterOf(s.Key, id, bindingTTL/20)}, // 10 % of half the TTL
 		rank:    -1,
 	}
+	if !b.remote {
+		b.life = uint64(now.UnixNano())
+	}
 	if plausible(s.FirstSeen) {
 		b.firstSeen = schedule.Earlier(b.firstSeen, s.FirstSeen)
 	}

@@ -162,6 +162,8 @@ type Sighting struct {
 	FirstSeen time.Time
 	// FoundAtStart: as in [Binding].
 	FoundAtStart bool
+	// Life is that of a remote holder's binding at its node; 0 if it is not known.
+	Life uint64
 	// Occurrences is the number of resolved conflicts of the key that the node of a remote holder knows
 	// of.
 	Occurrences int
@@ -177,6 +179,8 @@ type Binding struct {
 	// FoundAtStart: the holder had the address when its node's agent started. FirstSeen is then when
 	// the agent found it, not since when the holder has the address.
 	FoundAtStart bool
+	// Life is another one each time that the node begins to know the holder: between two lives the holder may not have had the address.
+	Life uint64
 	// Unreachable: the holder is on another node, which did not reply to the last probe request.
 	Unreachable bool
 	// Gone: the holder of a confirmed conflict was lost, or did not answer the last round of probes: it has gone, or is

@@ -11,6 +11,8 @@ const (
 	recheckTime  = 5 * time.Second  // between two rounds of a confirmed conflict
 	longOpenTime = time.Minute      // a conflict that is open for longer has fewer rounds
 	slowRecheck  = 30 * time.Second // between two rounds of such a conflict, while all holders answer
+	// pairTime is how far apart the answers of two holders in one round may be: an address that moves to and fro has one holder at a time.
+	pairTime = time.Second
 	// stragglerTime is how long a confirmation waits for holders of the same round, so that three
 	// holders make one event.
 	stragglerTime = 100 * time.Millisecond
@@ -26,7 +28,7 @@ func (d *Detector) nextRound(c *conflict, list []*binding, now time.Time, fx *Ef
 		c.round, at = now, now.Add(pause)
 		for _, b := range list {
 			k := b.check
-			current := !k.latest.Before(second) && now.Sub(k.latest) <= answerTime
+			current := !k.latest.Before(second) && now.Sub(k.latest) <= pairTime
 			if k.phase == resting && !current {
 				d.startRound(b, now, fx)
 			}
@@ -83,10 +85,10 @@ func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *
 	restarted := false
 	for _, b := range answered[:n] {
 		k := b.check
-		if last.Sub(k.first) > answerTime {
+		if last.Sub(k.first) > pairTime {
 			k.first = k.latest
 		}
-		if last.Sub(k.first) > answerTime && k.phase == resting {
+		if last.Sub(k.first) > pairTime && k.phase == resting {
 			restarted = true
 			k.first, k.latest = time.Time{}, time.Time{}
 			d.startRound(b, now, fx)
@@ -122,11 +124,10 @@ func provenTogether(list []*binding, overlap time.Duration) []*binding {
 }
 
 // together reports whether two holders answered the same two rounds, both for at least overlap. In
-// each round both answered within answerTime: otherwise an address that moves to and fro between
-// them would count.
+// each round both answered within pairTime.
 func together(x, y *check, overlap time.Duration) bool {
 	return !x.first.IsZero() && !y.first.IsZero() &&
-		x.first.Sub(y.first).Abs() <= answerTime && x.latest.Sub(y.latest).Abs() <= answerTime &&
+		x.first.Sub(y.first).Abs() <= pairTime && x.latest.Sub(y.latest).Abs() <= pairTime &&
 		schedule.Earlier(x.latest, y.latest).Sub(schedule.Later(x.first, y.first)) >= overlap
 }
 

@@ -6,8 +6,10 @@ import (
 	"github.com/dupip/dupip/internal/schedule"
 )
 
+// AnswerTime is how long a holder may take to answer, from the first probe, whoever asks. One that takes longer is slow: it counts for no node.
+const AnswerTime = time.Second
+
 const (
-	answerTime      = time.Second            // from the first probe to the end of a round
 	lastAttemptTime = 700 * time.Millisecond // at least, from the last probe to the end of a round
 	unsentTime      = 5 * time.Second        // until a probe is repeated whose sending was not reported
 	blockedTime     = 30 * time.Second       // until a blocked holder is probed again
@@ -18,8 +20,8 @@ const (
 	awaitRequestTime = 20 * time.Millisecond
 )
 
-// attempts are when a local holder is probed in a round, counted from the first probe sent.
-var attempts = [...]time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond}
+// Attempts are when a holder is probed by its own node, counted from the first probe sent.
+var Attempts = [...]time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond}
 
 // phase is the state of a check. The package comment has the diagram.
 type phase uint8
@@ -85,10 +87,10 @@ func (c *check) due() time.Time {
 			return c.began.Add(awaitRequestTime)
 		case c.sent.IsZero():
 			return c.attempted.Add(unsentTime)
-		case c.attempts < len(attempts):
-			return c.sent.Add(attempts[c.attempts])
+		case c.attempts < len(Attempts):
+			return c.sent.Add(Attempts[c.attempts])
 		default:
-			return schedule.Later(c.sent.Add(answerTime), c.attempted.Add(lastAttemptTime))
+			return schedule.Later(c.sent.Add(AnswerTime), c.attempted.Add(lastAttemptTime))
 		}
 	case waiting, blocked:
 		return c.deferral.until
@@ -108,7 +110,7 @@ func (d *Detector) advanceCheck(b *binding, now time.Time, fx *Effects) {
 	case due.IsZero() || due.After(now):
 	case c.phase != probing || c.attempts > 0 && c.sent.IsZero():
 		d.startRound(b, now, fx)
-	case c.attempts < len(attempts):
+	case c.attempts < len(Attempts):
 		d.sendProbe(b, now, fx)
 	default:
 		d.unanswered(b, now)
@@ -184,6 +186,12 @@ func (d *Detector) answered(b *binding, s *Sighting, now time.Time) {
 	b.entry.record(now, b.holder.ID, t, c.roundName()).took = at.Sub(sent)
 
 	c.phase, c.silent, c.noReply = resting, time.Time{}, 0
+	if b.remote && s.Life != 0 {
+		if b.life != 0 && b.life != s.Life {
+			c.first = time.Time{} // it did not have the address all the time
+		}
+		b.life = s.Life
+	}
 	c.latest = at
 	if c.first.IsZero() {
 		c.first = at
@@ -235,7 +243,7 @@ func (d *Detector) unanswered(b *binding, now time.Time) {
 func (d *Detector) isAwaited(e *entry, id HolderID, now time.Time) bool {
 	c := e.conflict
 	return c.state == Suspected && c.restoredHolder(id) != nil &&
-		!now.Add(recheckTime+2*answerTime).After(d.awaitedUntil(c, e.bindings))
+		!now.Add(recheckTime+2*AnswerTime).After(d.awaitedUntil(c, e.bindings))
 }
 
 // ProbeSent reports that a probe of a local holder was sent. The deadline of a round runs from the

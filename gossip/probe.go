@@ -10,10 +10,11 @@ import (
 	"github.com/dupip/dupip/gossip/wire"
 )
 
-// requestPolicy gives up before the agent does, which waits for two seconds.
+// requestPolicy gives up when a node that got the request must have replied: guards may delay the probe for a second, and then the holder
+// has its time to answer.
 var requestPolicy = &retry.Policy{
 	Pauses: []time.Duration{150 * time.Millisecond, 300 * time.Millisecond, 550 * time.Millisecond, time.Second},
-	GiveUp: 1800 * time.Millisecond, Max: 4096, Urgent: true,
+	GiveUp: detector.AnswerTime + 1500*time.Millisecond, Max: 4096, Urgent: true,
 }
 
 // request is a probe request of this node. Its reply acknowledges it.

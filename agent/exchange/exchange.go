@@ -67,7 +67,7 @@ type Cluster interface {
 	// notified directly.
 	Withdraw(key detector.Key, holder detector.HolderID, others []string)
 	// RequestProbe asks the node of a holder whether it has the address, and sends this node's own
-	// holders along. A ProbeReply with the same Probe follows within two seconds in any case.
+	// holders along. A ProbeReply with the same Probe follows within three seconds in any case.
 	RequestProbe(p detector.Probe, own []cluster.Binding)
 	// ReplyProbe replies to the ProbeRequest with an ID from a node.
 	ReplyProbe(to string, id uint64, reply cluster.ProbeReply)
@@ -163,7 +163,7 @@ func (x *Exchange) observe(key detector.Key, bindings []cluster.Binding, now tim
 func sightingOf(key detector.Key, c cluster.Binding, answer bool, at time.Time) detector.Sighting {
 	return detector.Sighting{
 		Key: key, Holder: c.Holder, Evidence: c.Evidence, Answer: answer, At: at,
-		FirstSeen: c.FirstSeen, FoundAtStart: c.FoundAtStart, Occurrences: c.Occurrences,
+		FirstSeen: c.FirstSeen, FoundAtStart: c.FoundAtStart, Occurrences: c.Occurrences, Life: c.Life,
 	}
 }
 

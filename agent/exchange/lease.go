@@ -78,6 +78,6 @@ func (x *Exchange) find(key detector.Key, id detector.HolderID) *cluster.Binding
 func bindingOf(b detector.Binding, occurrences int) cluster.Binding {
 	return cluster.Binding{
 		Holder: b.Holder, Evidence: b.Evidence, FirstSeen: b.FirstSeen, LastSeen: b.LastSeen, Occurrences: occurrences,
-		FoundAtStart: b.FoundAtStart,
+		FoundAtStart: b.FoundAtStart, Life: b.Life,
 	}
 }

@@ -11,8 +11,6 @@ import (
 const (
 	// maxRequests limits the probe requests of other nodes that wait for an answer.
 	maxRequests = 4096
-	// probeTimeout is how long a probed holder may take; the other node waits about twice as long.
-	probeTimeout = 700 * time.Millisecond
 	// requestTimeout is how long a guard, or a probe that is not reported, may delay a request before it is refused.
 	requestTimeout = time.Second
 	// startupTime is how long after its start an agent may not know all of its holders. Until then
@@ -21,9 +19,6 @@ const (
 	// budgetPause is how long requests wait if the probe budget is used up.
 	budgetPause = 20 * time.Millisecond
 )
-
-// attempts are the times of the probes, relative to the first.
-var attempts = [...]time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond}
 
 // receiveRequest starts to probe a holder of this node for another node.
 func (x *Exchange) receiveRequest(m cluster.ProbeRequest, now time.Time) {
@@ -52,9 +47,9 @@ func (x *Exchange) advance(r *request, now time.Time) {
 	switch {
 	case local == nil:
 		x.end(r, cluster.Gone, "it does not have the address any more")
-	case r.attempts == len(attempts) && r.forwards:
+	case r.attempts == len(detector.Attempts) && r.forwards:
 		x.end(r, cluster.Forwards, "")
-	case r.attempts == len(attempts):
+	case r.attempts == len(detector.Attempts):
 		x.end(r, cluster.Unanswered, "")
 	case x.requests.probedRecently(r, now):
 		x.attempted(r, now)
@@ -62,7 +57,7 @@ func (x *Exchange) advance(r *request, now time.Time) {
 		x.end(r, cluster.Refused, "its kernel was not scanned in time")
 	default:
 		r.unreported = true
-		x.requests.wait(r, now.Add(probeTimeout)) // until Probed sets the time
+		x.requests.wait(r, now.Add(detector.AnswerTime)) // until Probed sets the time
 		x.add(Probe{ForOther: true, request: r, Probe: detector.Probe{
 			Key: r.Key, Holder: r.Holder, Interface: local.Holder.Interface, Purpose: detector.Verify,
 		}})
@@ -75,9 +70,9 @@ func (x *Exchange) attempted(r *request, now time.Time) {
 		r.began = now
 	}
 	r.attempts++
-	next := r.began.Add(probeTimeout)
-	if r.attempts < len(attempts) {
-		next = r.began.Add(attempts[r.attempts])
+	next := r.began.Add(detector.AnswerTime)
+	if r.attempts < len(detector.Attempts) {
+		next = r.began.Add(detector.Attempts[r.attempts])
 	}
 	x.requests.wait(r, next)
 }

@@ -46,12 +46,12 @@ func TestRequests(t *testing.T) {
 			w.observe(11, one, true)
 		}},
 		{
-			name: "is not scanned", netns: 11, want: cluster.Refused, reason: "its kernel was not scanned in time", retry: 2 * probeTimeout, took: 2 * probeTimeout,
+			name: "is not scanned", netns: 11, want: cluster.Refused, reason: "its kernel was not scanned in time", retry: 2 * detector.AnswerTime, took: 2 * detector.AnswerTime,
 			beforeRequest: func(w *harness) { w.late = true },
 		},
-		{name: "does not answer", netns: 11, want: cluster.Unanswered, took: probeTimeout},
-		{name: "announces only", netns: 11, want: cluster.Unanswered, took: probeTimeout, afterRequest: func(w *harness) { w.observe(11, one, false) }},
-		{name: "answers for what it does not have", netns: 11, want: cluster.Forwards, took: probeTimeout, afterRequest: forwards},
+		{name: "does not answer", netns: 11, want: cluster.Unanswered, took: detector.AnswerTime},
+		{name: "announces only", netns: 11, want: cluster.Unanswered, took: detector.AnswerTime, afterRequest: func(w *harness) { w.observe(11, one, false) }},
+		{name: "answers for what it does not have", netns: 11, want: cluster.Forwards, took: detector.AnswerTime, afterRequest: forwards},
 		{
 			name: "no holder yet", netns: 99, want: cluster.Refused, retry: time.Second, reason: "the agent has just started",
 			beforeRequest: func(w *harness) { w.Ready(w.now) },

@@ -41,6 +41,8 @@ type Binding struct {
 	// Occurrences is how many conflicts of the address are resolved as far as the holder's node
 	// knows, so that the next one has the same ID on all nodes.
 	Occurrences int `cbor:"6,keyasint,omitzero"`
+	// Life is as in [detector.Binding], in a [ProbeReply] only.
+	Life uint64 `cbor:"7,keyasint,omitzero"`
 }
 
 // Like reports that a binding of the same holder says nothing new.

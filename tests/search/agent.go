@@ -45,7 +45,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // start starts an agent, without the state of the former one if it is to be fresh.
 func (m *machine) start(fresh bool) {
-	if m.agent != nil || m.frozen {
+	if m.agent != nil || m.frozen || m.off {
 		return
 	}
 	m.life++

@@ -21,7 +21,7 @@ type machine struct {
 	at    string // where it receives gossip
 	// Its clock is ahead of the world's by offset, and stood still for so long while it was suspended.
 	offset, suspended time.Duration
-	frozen            bool
+	frozen, off       bool
 	waiting           []func() // until it is not frozen any more
 	pods              []*pod
 	netns             uint64 // of the last pod
@@ -72,7 +72,11 @@ func (m *machine) freeze(lasts time.Duration) {
 	}
 	m.frozen = true
 	m.w.truth.frozen(m, true)
+	boot := m.boot
 	m.w.after(lasts, func() {
+		if m.boot != boot {
+			return
+		}
 		m.frozen = false
 		m.suspended += lasts
 		m.w.truth.frozen(m, false)
@@ -118,7 +122,7 @@ func (m *machine) pod(name string) *pod {
 // begin makes a pod with an address.
 func (m *machine) begin(e Event) {
 	ip, err := netip.ParseAddr(e.arg(1))
-	if err != nil || m.pod(e.arg(0)) != nil {
+	if err != nil || m.off || m.pod(e.arg(0)) != nil {
 		return
 	}
 	m.netns++
@@ -192,6 +196,7 @@ func (p *pod) drop() {
 		if a := p.m.agent; a != nil && !p.has {
 			a.input(func(now time.Time) {
 				a.exchange.Apply(a.detector.Withdraw(p.key, p.holder().ID, "address removed from the pod", now), now)
+				a.follow(p)
 			})
 		}
 	})
@@ -244,7 +249,9 @@ var verbs = map[string]func(w *world, m *machine, e Event){
 	"reboot": func(_ *world, m *machine, e Event) { m.reboot(e.duration(0)) },
 	"namesake": func(w *world, m *machine, e Event) {
 		if other := w.machine(e.arg(0)); other != nil {
-			m.name = other.name
+			m.stop(false)
+			m.name, m.file = other.name, nil
+			delete(w.truth.known, m)
 			m.reboot(time.Second)
 		}
 	},
@@ -278,16 +285,21 @@ func (m *machine) stall(lasts time.Duration) {
 
 // reboot ends everything on the machine, which begins anew after a while.
 func (m *machine) reboot(lasts time.Duration) {
+	m.frozen = m.frozen && m.agent == nil
 	m.stop(false)
 	for _, p := range m.pods {
 		p.lose(true)
 		p.gone = true
 	}
-	m.pods, m.netns, m.frozen, m.waiting = nil, 0, false, nil
+	if m.frozen {
+		m.w.truth.frozen(m, false)
+	}
+	m.pods, m.netns, m.frozen, m.waiting, m.off = nil, 0, false, nil, true
 	m.anew()
 	m.w.truth.disturb(m, lasts)
 	life := m.life
 	m.w.after(lasts, func() {
+		m.off = false
 		if m.life == life {
 			m.start(false)
 		}

@@ -35,6 +35,7 @@ func Play(p Plan) Result {
 	w.truth = truth{
 		w: w, calmAt: make(map[*machine]time.Duration), known: make(map[*machine]*memory),
 		suspected: make(map[suspicionOf]int), changed: make(map[detector.Key]time.Duration),
+		listed: make(map[suspicionOf][]detector.HolderID),
 	}
 	for n := range p.Nodes {
 		newMachine(w, fmt.Sprint("n", n+1), cluster.Agent).start(false)

@@ -40,6 +40,7 @@ type truth struct {
 	// suspected counts suspicions since the last change of an address.
 	suspected map[suspicionOf]int
 	changed   map[detector.Key]time.Duration
+	listed    map[suspicionOf][]detector.HolderID // the holders of a confirmed conflict
 
 	confirmations int
 	print         uint64 // of all that happened
@@ -66,6 +67,7 @@ type memory struct {
 	open, savedOpen map[detector.Key]bool // confirmed, and not resolved
 	started         time.Duration
 	restored        bool // with a state
+	boot            string
 }
 
 // break_ notes that a law is broken. A world ends then.
@@ -159,8 +161,8 @@ func (t *truth) mustFind(a, b *life) {
 	}
 	var check func()
 	check = func() {
-		if a.to != 0 || b.to != 0 {
-			return
+		if a.to != 0 || b.to != 0 || a.m.agent == nil || b.m.agent == nil {
+			return // the start of an agent is a fault, after which this is checked again
 		}
 		calm := max(t.calmAt[a.m], t.calmAt[b.m]) + time.Second
 		if a.m != b.m {
@@ -172,16 +174,24 @@ func (t *truth) mustFind(a, b *life) {
 			return
 		}
 		for _, m := range slices.Compact([]*machine{a.m, b.m}) {
-			if m.agent == nil {
-				return // its start is a fault, after which this is checked again
-			}
 			c := m.agent.confirmed(a.key)
-			if c == nil || !lists(c, a) || !lists(c, b) {
+			if c == nil || t.few(a.key) && (!lists(c, a) || !lists(c, b)) {
 				t.break_("found", "%s does not list %s and %s of %s; they can be found since %s", m.label, a, b, a.key.IP, seconds(since))
 			}
 		}
 	}
 	t.w.at(since+foundWithin+2*slower, check)
+}
+
+// few reports whether the nodes with an address are so few that all are notified of all others.
+func (t *truth) few(key detector.Key) bool {
+	nodes := make(map[string]bool)
+	for _, l := range t.lives {
+		if l.key == key && l.until(t.w.now)+forgottenWithin > t.w.now {
+			nodes[l.node] = true
+		}
+	}
+	return len(nodes) <= 8
 }
 
 // again checks all that there is once more after an agent's start.
@@ -263,6 +273,10 @@ func (t *truth) starts(a *agent, fresh bool) {
 		t.known[a.m] = k
 	}
 	k.ids, k.open = clone(k.savedIDs), clone(k.savedOpen)
+	if k.boot != a.m.boot { // the state becomes history
+		k.boot = a.m.boot
+		clear(k.open)
+	}
 	k.started, k.restored = t.w.now, a.m.file != nil
 }
 
@@ -317,6 +331,7 @@ func (t *truth) event(a *agent, e detector.Event) {
 		}
 	case detector.EventResolved, detector.EventFaded:
 		delete(k.open, c.Key)
+		delete(t.listed, suspicionOf{a, c.Key})
 		if e.Kind == detector.EventResolved {
 			t.rightlyResolved(a, &e)
 		}
@@ -325,8 +340,12 @@ func (t *truth) event(a *agent, e detector.Event) {
 
 // overlapped checks that each holder of a confirmed conflict had the address together with another one for long enough.
 func (t *truth) overlapped(a *agent, c *detector.Conflict) {
+	of := suspicionOf{a, c.Key}
+	before := t.listed[of]
+	t.listed[of] = nil
 	for _, b := range c.Holders {
-		if b.Gone {
+		t.listed[of] = append(t.listed[of], b.Holder.ID)
+		if slices.Contains(before, b.Holder.ID) { // the others of its proof may have gone since
 			continue
 		}
 		if !slices.ContainsFunc(c.Holders, func(o detector.Binding) bool { return t.together(b.Holder.ID, o.Holder.ID, c.Key) }) {
@@ -352,17 +371,17 @@ func (t *truth) together(x, y detector.HolderID, key detector.Key) bool {
 
 // rightlyResolved checks that a conflict that ends has at most one holder that answers.
 func (t *truth) rightlyResolved(a *agent, e *detector.Event) {
-	live := 0
+	live, local := 0, false
 	for _, l := range t.holders(e.Conflict.Key) {
 		calm := t.calmAt[l.m]
 		if l.m != a.m {
 			calm = max(calm, t.calm)
 		}
 		if calm+15*time.Second < t.w.now && l.clear < t.w.now && l.from+15*time.Second < t.w.now && l.slow <= answersWithin && lists(&e.Conflict, l) {
-			live++
+			live, local = live+1, local || l.m == a.m
 		}
 	}
-	if live >= 2 {
+	if live >= 2 && local { // else it is not its own any more
 		t.break_("kept", "%s resolves %s of %s, which %d holders have: %s", a.m.label, e.Conflict.ID, e.Conflict.Key.IP, live, e.Reason)
 	}
 }
