@@ -86,7 +86,7 @@ func (g *Gossip) changed(changes []roster.Change, now time.Time) {
 				g.put(n, resend{}, now) // it may not know that it was gone, and take its leases for acknowledged
 			}
 		}
-		g.reportAll(n, now)
+		g.reportAll(n, change.Again, now)
 	}
 }
 

@@ -12,8 +12,12 @@ import (
 	"github.com/dupip/dupip/gossip/wire"
 )
 
-// maxReports bounds the open conflicts that reporters that come later are informed of.
-const maxReports = 1024
+const (
+	// maxReports bounds the conflicts that reporters that come later are informed of.
+	maxReports = 1024
+	// keepEnded is how long they are informed of those that have ended: longer than a reporter believes a node that it has lost.
+	keepEnded = 10 * time.Minute
+)
 
 // reportPolicy never gives up: a reporter that does not acknowledge is busy.
 var reportPolicy = &retry.Policy{Pauses: noticePolicy.Pauses, Max: 16 * maxReports}
@@ -24,6 +28,7 @@ type report struct {
 	// encode returns the conflict as it is sent at a time, in at most that many bytes.
 	encode  func(at time.Time, most int) ([]byte, error)
 	summary *cluster.Summary
+	ended   time.Time // zero while it is open
 }
 
 // Identity implements [retry.Message].
@@ -43,10 +48,15 @@ func (g *Gossip) ReportSummary(s cluster.Summary) { g.report(&report{summary: &s
 
 func (g *Gossip) report(r *report, open bool) {
 	g.in.call(func(now time.Time) {
+		if !open {
+			r.ended = now
+		}
+		g.forgetReports(now)
 		switch _, known := g.reports[r.key]; {
-		case !open:
-			delete(g.reports, r.key)
-		case known || len(g.reports) < maxReports:
+		case known:
+			g.reports[r.key] = r
+		case !open: // no reporter knows it, or it has been too many
+		case len(g.reports) < maxReports:
 			g.reports[r.key] = r
 		default:
 			g.count.drop(dropReports)
@@ -59,11 +69,22 @@ func (g *Gossip) report(r *report, open bool) {
 	})
 }
 
-// reportAll informs a reporter that is new of all that is open.
-func (g *Gossip) reportAll(n *roster.Node, now time.Time) {
+// forgetReports forgets conflicts that ended long ago or, if there are too many, all that have ended.
+func (g *Gossip) forgetReports(now time.Time) {
+	full := len(g.reports) >= maxReports
+	maps.DeleteFunc(g.reports, func(_ detector.Key, r *report) bool {
+		return !r.ended.IsZero() && (full || now.Sub(r.ended) >= keepEnded)
+	})
+}
+
+// reportAll informs a reporter that comes of all that is open and, if it comes again, of what has ended meanwhile.
+func (g *Gossip) reportAll(n *roster.Node, again bool, now time.Time) {
 	if n.Role == cluster.Reporter {
+		g.forgetReports(now)
 		for _, key := range slices.SortedFunc(maps.Keys(g.reports), detector.Key.Compare) {
-			g.put(n, g.reports[key], now)
+			if r := g.reports[key]; again || r.ended.IsZero() {
+				g.put(n, r, now)
+			}
 		}
 	}
 }
@@ -72,7 +93,7 @@ func (g *Gossip) reportAll(n *roster.Node, now time.Time) {
 func (g *Gossip) receiveReport(from *roster.Node, m wire.Report, now time.Time) {
 	if g.roster.Self().Role != cluster.Reporter {
 		g.count.drop(dropReporter)
-	} else if g.deliverOf(from, cluster.Report{Node: from.ID, At: now, Conflict: m.Conflict, Summary: m.Summary}, now) {
+	} else if g.deliverOf(from, cluster.Report{Node: from.ID, Epoch: from.Epoch, At: now, Conflict: m.Conflict, Summary: m.Summary}, now) {
 		g.ack(from, wire.Ack{Seq: m.Seq}, now)
 	}
 }

@@ -155,7 +155,7 @@ func (r *reporter) take(report cluster.Report, now time.Time) {
 		return
 	}
 	r.reported = true
-	r.planner.Conflict(report.Node, conflict, now)
+	r.planner.Conflict(report, conflict, now)
 }
 
 // turn begins the next request, if there is one to make.

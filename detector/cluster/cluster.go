@@ -163,6 +163,7 @@ type Summary struct {
 // Report is what an agent sends to a reporter, at At: Conflict or Summary is set. The conflict is JSON packed by gzip.
 type Report struct {
 	Node     string // its NodeID
+	Epoch    int64  // that of the agent
 	At       time.Time
 	Conflict []byte
 	Summary  *Summary

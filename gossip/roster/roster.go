@@ -138,7 +138,7 @@ func (r *Roster) Reporters() (list []*Node) {
 			list = append(list, n)
 		}
 	}
-	slices.SortFunc(list, func(a, b *Node) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(list, func(a, b *Node) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Boot, b.Boot)) })
 	return list
 }
 

@@ -2,6 +2,7 @@ package search
 
 import (
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/dupip/dupip/agent/config"
@@ -10,9 +11,11 @@ import (
 	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/cmd/reporter/events"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/merge"
 	"github.com/dupip/dupip/gossip"
 	"github.com/dupip/dupip/gossip/members"
 	"github.com/dupip/dupip/gossip/wire"
@@ -37,8 +40,7 @@ type agent struct {
 	running bool
 	ready   bool
 	saveAt  time.Time
-	// reported is what was reported last, of a reporter, by node and address.
-	reported map[string]map[detector.Key]document.Conflict
+	planner *events.Planner // of a reporter
 }
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -53,7 +55,7 @@ func (m *machine) start(fresh bool) {
 		m.file = nil
 	}
 	w := m.w
-	a := &agent{m: m, w: w, reported: make(map[string]map[detector.Key]document.Conflict)}
+	a := &agent{m: m, w: w}
 	a.member = members.Member{Member: cluster.Member{Name: m.name, Boot: m.boot, Epoch: int64(m.life), Role: m.role, Address: m.at}}
 	a.member.ID = wire.MemberIDOf(m.name, m.boot, a.member.Epoch)
 	var err error
@@ -82,8 +84,24 @@ func (m *machine) start(fresh bool) {
 	if m.role == cluster.Agent {
 		a.restore()
 		m.after(w.between(100*time.Millisecond, 1500*time.Millisecond), func() { a.begin() })
+	} else {
+		a.planner = events.New(m.name, "dupip", events.DefaultRenew, everywhere)
+		a.plan()
 	}
 	a.run()
+}
+
+// everywhere: all networks span the cluster.
+var everywhere = merge.Rules{ClusterWide: func(string) bool { return true }, Shared: func(netip.Addr) bool { return false }}
+
+// plan tells a reporter from time to time who is there.
+func (a *agent) plan() {
+	a.m.after(10*time.Second, func() {
+		if a.m.agent == a {
+			a.planner.Members(a.gossip.Members(), a.m.clock())
+			a.plan()
+		}
+	})
 }
 
 // restore restores what the former agent has saved.
@@ -247,10 +265,7 @@ func (a *agent) receive(m cluster.Message, now time.Time) {
 		a.w.truth.break_("report", "a report of %s is refused: %v", report.Node, err)
 		return
 	}
-	if a.reported[report.Node] == nil {
-		a.reported[report.Node] = make(map[detector.Key]document.Conflict)
-	}
-	a.reported[report.Node][c.Key()] = c
+	a.planner.Conflict(report, c, now)
 }
 
 // act carries out what the exchange wants done.

@@ -37,7 +37,7 @@ func BenchmarkMinute(b *testing.B) {
 				c := w.conflict(n, detector.Confirmed)
 				for i, at := range []int{n, nodes - 1 - n} {
 					c.Holders[i].Node, c.Holders[i].BootID = cluster.NodeName(node(at)), cluster.BootID(node(at))
-					p.Conflict(node(at), c, now)
+					p.Conflict(cluster.Report{Node: node(at)}, c, now)
 				}
 			}
 			written, sent := 0, 0

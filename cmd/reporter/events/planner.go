@@ -74,11 +74,11 @@ func New(instance, program string, renew time.Duration, rules merge.Rules) *Plan
 	}
 }
 
-// Conflict takes a conflict as an agent reports it. node is its NodeID.
-func (p *Planner) Conflict(node string, c document.Conflict, now time.Time) {
+// Conflict takes the conflict of a report, as it was decoded.
+func (p *Planner) Conflict(from cluster.Report, c document.Conflict, now time.Time) {
 	p.changed = true
 	crowded := p.crowded()
-	if !p.state.conflict(node, c, now) {
+	if !p.state.conflict(from, c, now) {
 		p.stats.Skipped++
 		return
 	}
@@ -97,10 +97,12 @@ func (p *Planner) Summary(node string, s cluster.Summary) {
 
 // Members takes the members of gossip, from time to time, and returns how many agents are alive.
 func (p *Planner) Members(members []cluster.Member, now time.Time) int {
-	crowded, alive := p.crowded(), make(map[string]bool)
+	crowded, alive := p.crowded(), make(map[string]cluster.Member)
 	for _, m := range members {
 		if m.Role == cluster.Agent && m.Live() {
-			alive[m.NodeID()] = true
+			if m.Epoch >= alive[m.NodeID()].Epoch {
+				alive[m.NodeID()] = m
+			}
 		}
 	}
 	p.judging.members(members)

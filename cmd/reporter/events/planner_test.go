@@ -71,7 +71,7 @@ func (w *world) conflict(n int, state detector.State) document.Conflict {
 }
 
 func (w *world) report(p *Planner, node string, c document.Conflict) {
-	p.Conflict(node+"/boot", c, w.now)
+	p.Conflict(cluster.Report{Node: node + "/boot"}, c, w.now)
 }
 
 // run lets time pass, while the API server answers.

@@ -19,6 +19,9 @@ const (
 	maxKeys, maxNodes = 8192, 16384
 	// awayAfter is how long an agent may be away before its conflicts count as ended: longer than an upgrade takes.
 	awayAfter = 5 * time.Minute
+	// reportedAgain is within what time an agent reports again what it had reported before it was started again: longer than it verifies
+	// that. What it does not, it does not know any more.
+	reportedAgain = 2 * time.Minute
 )
 
 // state is what the agents have reported: open conflicts, and which nodes have addresses that nobody has reserved.
@@ -31,13 +34,19 @@ type state struct {
 
 // reported are the open conflicts of an address.
 type reported struct {
-	by    map[string]document.Conflict // by NodeID
-	since time.Time                    // when the first of them came
+	by    map[string]report // by NodeID
+	since time.Time         // when the first of them came
+}
+
+// report is a conflict as a node reported it last, and the epoch of the agent that did so.
+type report struct {
+	document.Conflict
+	epoch int64
 }
 
 // conflict takes a conflict as one node reports it, and reports whether there was room for it.
-func (s *state) conflict(node string, c document.Conflict, now time.Time) bool {
-	key := c.Key()
+func (s *state) conflict(from cluster.Report, c document.Conflict, now time.Time) bool {
+	key, node := c.Key(), from.Node
 	if c.State != detector.Confirmed || c.Drill { // perhaps since its last report
 		s.end(node, key)
 		return true
@@ -46,9 +55,9 @@ func (s *state) conflict(node string, c document.Conflict, now time.Time) bool {
 		if len(s.conflicts) >= maxKeys {
 			return false
 		}
-		s.conflicts[key] = &reported{make(map[string]document.Conflict), now}
+		s.conflicts[key] = &reported{make(map[string]report), now}
 	}
-	s.conflicts[key].by[node] = c
+	s.conflicts[key].by[node] = report{c, from.Epoch}
 	return true
 }
 
@@ -67,28 +76,32 @@ func (s *state) merged(key detector.Key) []document.Conflict {
 		return nil
 	}
 	var answers []document.Answer
-	for node, c := range s.conflicts[key].by {
-		answers = append(answers, document.Answer{Node: cluster.NodeName(node), BootID: cluster.BootID(node), Conflicts: []document.Conflict{c}})
+	for node, r := range s.conflicts[key].by {
+		answers = append(answers, document.Answer{Node: cluster.NodeName(node), BootID: cluster.BootID(node), Conflicts: []document.Conflict{r.Conflict}})
 	}
 	list, _ := merge.Conflicts(answers, s.rules)
 	return list
 }
 
-// gone forgets the nodes that were not alive for long, and returns the addresses they had reported.
-func (s *state) gone(alive map[string]bool, now time.Time) (keys []detector.Key) {
+// gone forgets the nodes that were not alive for long or were booted anew, and what an agent has not reported again that was started again. It returns
+// the addresses of what it forgot. alive are the live agents, by NodeID.
+func (s *state) gone(alive map[string]cluster.Member, now time.Time) (keys []detector.Key) {
+	names := make(map[string]bool)
 	for node := range alive {
-		s.seen[node] = now
+		s.seen[node], names[cluster.NodeName(node)] = now, true
 	}
 	isGone := func(node string) bool {
 		if s.seen[node].IsZero() { // it has reported, and was not alive since
 			s.seen[node] = now
 		}
-		return now.Sub(s.seen[node]) >= awayAfter
+		_, isAlive := alive[node]
+		return now.Sub(s.seen[node]) >= awayAfter || !isAlive && names[cluster.NodeName(node)]
 	}
 	maps.DeleteFunc(s.unreserved, func(node string, _ bool) bool { return isGone(node) })
 	for key, reports := range s.conflicts {
-		for node := range reports.by {
-			if isGone(node) {
+		for node, r := range reports.by {
+			agent := alive[node]
+			if isGone(node) || r.epoch < agent.Epoch && now.Sub(agent.Since) >= reportedAgain {
 				keys = append(keys, key)
 				s.end(node, key)
 			}
