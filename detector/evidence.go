@@ -25,6 +25,9 @@ func (d *Detector) recordSighting(b *binding, s *Sighting, now time.Time, fresh 
 		src.mac = mac
 	}
 	src.name = cmp.Or(s.Holder.InterfaceName, src.name)
+	if s.Late > 0 {
+		b.entry.record(now, s.Holder.ID, noteLate, roughly(s.Late))
+	}
 	kept := ev
 	if s.Evidence == Announced || s.Evidence == Claimed {
 		kept = s.Evidence // counts when the suppression ends

@@ -38,6 +38,7 @@ var (
 	noteNodeRefused   = &template{kind: NoteProbeRefused, text: "not verified: %s", fold: true}
 	noteAnswer        = &template{kind: NoteAnswered, text: "answered%s", fold: true}
 	noteAnswerAgain   = &template{kind: NoteAnswered, text: "answered the re-check%s", fold: true}
+	noteLate          = &template{kind: NoteUnanswered, text: "answered after %s, which is too late to count", fold: true}
 	noteRefreshed     = &template{kind: NoteAnswered, text: "answered after a silence%s", fold: true}
 	noteListed        = &template{kind: NoteEvidence, text: "its kernel has the address configured%s", fold: true}
 	noteNoAnswer      = &template{kind: NoteUnanswered, text: "did not answer%s", reason: "did not answer"}
@@ -98,7 +99,7 @@ func (e *entry) record(now time.Time, id HolderID, t *template, arg string) *not
 	if t.fold {
 		for i := len(e.notes) - 1; i >= 0 && e.notes[i].template != noteConflict; i-- {
 			old := e.notes[i]
-			same := old.arg == arg || t == noteOtherMAC // MACs come in any number
+			same := old.arg == arg || t == noteOtherMAC || t == noteLate // these come in any number
 			if old.template == t && old.holder == id && same {
 				n.count += old.count
 				e.notes = slices.Delete(e.notes, i, i+1)

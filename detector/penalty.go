@@ -13,19 +13,15 @@ import (
 //   - A holder that announced it is suppressed for 1 s, which doubles with each penalty up to a
 //     quarter of the TTL. An announcement during that time counts when the suppression ends.
 //
-// An answer ends the suppression, but not one that is so late that it may be to a probe of the round: a slow holder is
-// suppressed for longer each time. So is one that answers other probes only. An answer in a round resets the penalty. Without an
-// answer, a penalty is forgotten after the TTL.
+// An answer ends the suppression. An answer in a round resets the penalty: a holder that answers
+// other probes only is suppressed for longer each time. Without an answer, a penalty is forgotten after
+// the TTL.
 type penalty struct {
 	holder HolderID
 	level  int // how often the holder announced the address and did not answer
 	at     time.Time
-	late   time.Time // until then an answer may be to the last probe of the round
-	lifted bool      // the holder has answered since
+	lifted bool // the holder has answered since
 }
-
-// lateTime is how late an answer may come.
-const lateTime = 2 * time.Second
 
 // maxPenalties limits the penalties of one key: each of its holders may have one.
 const maxPenalties = maxHolders
@@ -83,10 +79,7 @@ func (d *Detector) penalize(b *binding, now time.Time) time.Duration {
 	if b.remote || b.evidence != Data || p.level > 0 {
 		p.level++
 	}
-	p.at, p.late, p.lifted = now, now, false
-	if !b.remote { // its own node has waited
-		p.late = b.check.attempted.Add(lateTime)
-	}
+	p.at, p.lifted = now, false
 	return p.until().Sub(now)
 }
 
@@ -102,7 +95,7 @@ func (d *Detector) effectiveEvidence(e *entry, s *Sighting, now time.Time) Evide
 	switch p := e.penalty(id); {
 	case p == nil || s.Evidence == Forwarded:
 	case s.Answer && p.level > 0:
-		p.lifted = p.lifted || s.At.After(p.late)
+		p.lifted = true
 	case s.Answer, s.Evidence > p.suppresses(), s.Evidence == Claimed && p.level == 0: // a claim is an announcement
 		e.resetPenalty(id)
 	}

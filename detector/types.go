@@ -155,6 +155,8 @@ type Sighting struct {
 	// Answer: the sighting is an ARP reply, a neighbour advertisement, or a list of the node's own
 	// addresses or, with Configured, of those of the holder's kernel. A round of probes waits for an answer.
 	Answer bool
+	// Late is how long an answer took that came too late to be one; 0 for all others.
+	Late time.Duration
 	// At is when the packet was seen, on the clock of `now`. For a remote holder, it is when the
 	// holder's node confirmed the binding last or, if Answer is set, when the holder answered.
 	At time.Time

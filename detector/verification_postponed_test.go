@@ -185,15 +185,15 @@ var postponedTests = []scriptTest{
 		name: "it announces and never answers, but has the address in the end",
 		script: `0s a announces` + repeat(`
 			%s b forges`, 10*time.Second, 16*time.Second, 2*time.Second) + `
-			18s b takes
-			18s b answers`,
+			17s b takes
+			17s b answers`,
 		want: `10s suspected a b
 			11s faded a b
 			12s suspected a b
 			13s faded a b
 			15s suspected a b
 			16s faded a b
-			18s suspected a b
-			19s confirmed a b`,
+			17s suspected a b
+			18s confirmed a b`,
 	},
 }

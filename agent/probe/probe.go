@@ -28,6 +28,9 @@ import (
 // host that has learned our MAC could fake one.
 const echoWithin = 2 * time.Second
 
+// lateTime is how late an answer may come.
+const lateTime = 2 * time.Second
+
 // maxSent limits the sent probes that are remembered for one interface.
 const maxSent = 256
 
@@ -109,10 +112,13 @@ type state struct {
 	// of the last turn.
 	turn, notBefore time.Time
 	served          uint64
-	// sent has the addresses that were probed, with the time.
-	sent  map[netip.Addr]time.Time
+	// sent has the addresses that were probed.
+	sent  map[netip.Addr]asking
 	limit *rate.Limiter // of all probes on the interface
 }
+
+// asking is when an address was probed last and, of the probes before that are not answered, first.
+type asking struct{ first, last time.Time }
 
 // address is an address behind an interface in one VLAN.
 type address struct {
@@ -143,7 +149,7 @@ func (p *Prober) Follow(i Interface) {
 		s = &state{
 			tentative: make(map[address]time.Time),
 			pending:   make(map[address]*pending),
-			sent:      make(map[netip.Addr]time.Time),
+			sent:      make(map[netip.Addr]asking),
 			limit:     rate.NewLimiter(interfaceRate, interfaceBurst),
 		}
 		p.interfaces[i.Ref] = s
@@ -165,14 +171,19 @@ func (p *Prober) Expect(ref detector.Interface, configured, left iter.Seq2[detec
 	if s == nil {
 		return
 	}
-	present := make(map[address]bool)
+	present, has := make(map[address]bool), make(map[netip.Addr]bool)
 	for key, vlan := range configured {
-		present[address{key.IP, vlan}] = true
+		present[address{key.IP, vlan}], has[key.IP] = true, true
 		p.add(s, key, vlan, now)
 	}
 	for a, probe := range s.pending {
 		if !present[a] && !probe.removed {
 			p.drop(s, probe)
+		}
+	}
+	for ip, a := range s.sent {
+		if !has[ip] {
+			s.sent[ip] = asking{last: a.last} // if the pod takes it again, it answers later probes only
 		}
 	}
 	for key, vlan := range left {
@@ -214,6 +225,9 @@ func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sig
 	if i == nil || s.Evidence != detector.Announced && s.Evidence != detector.Configured {
 		return
 	}
+	if s.Answer && s.Evidence == detector.Announced {
+		i.time(s)
+	}
 	a := address{s.Key.IP, vlan}
 	if !s.At.Before(i.tentative[a]) { // a packet may have waited for a scan
 		delete(i.tentative, a)
@@ -223,13 +237,28 @@ func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sig
 	}
 }
 
+// time finds out how long an answer took. ARP and neighbour discovery do not say which probe is meant: it is taken for the answer to the
+// first of those that may still be answered. One that is too late is an announcement, so that a slow holder is slow for every node, and its
+// answer to one does not pass for a prompt one to another.
+func (i *state) time(s *detector.Sighting) {
+	a, known := i.sent[s.Key.IP]
+	switch took := s.At.Sub(a.first); {
+	case !known || a.first.IsZero() || s.At.Sub(a.last) > lateTime:
+	case took > detector.AnswerTime:
+		s.Answer, s.Late = false, took
+	default:
+		a.first = time.Time{}
+		i.sent[s.Key.IP] = a
+	}
+}
+
 // logReply logs an answer. If nothing says how long it took, another asked.
 func (p *Prober) logReply(i *state, s *detector.Sighting) {
 	attributes := []any{
 		"ip", s.Key.IP, "network", s.Key.Network, "interface", i.Link.Name, "pod", s.Holder.Pod.String(), "mac", s.Holder.MAC, "evidence", s.Evidence,
 	}
-	if sent, ok := i.sent[s.Key.IP]; ok && !s.At.Before(sent) && s.At.Sub(sent) <= echoWithin {
-		attributes = append(attributes, "took", max(0, s.At.Sub(sent)))
+	if sent, ok := i.sent[s.Key.IP]; ok && !s.At.Before(sent.last) && s.At.Sub(sent.last) <= echoWithin {
+		attributes = append(attributes, "took", max(0, s.At.Sub(sent.last)))
 	}
 	what := "reply received"
 	if s.Evidence == detector.Configured {
@@ -242,7 +271,7 @@ func (p *Prober) logReply(i *state, s *detector.Sighting) {
 // probe with our MAC comes from the holder then, it is our own, and the holder is a mirror.
 func (p *Prober) SentTo(holder detector.HolderID, ip netip.Addr, at time.Time) bool {
 	for _, s := range p.interfaces { // it may come back on another interface
-		if sent, ok := s.sent[ip]; ok && s.Holder == holder && at.Sub(sent) <= echoWithin {
+		if sent, ok := s.sent[ip]; ok && s.Holder == holder && at.Sub(sent.last) <= echoWithin {
 			return true
 		}
 	}
@@ -333,10 +362,13 @@ func (p *Prober) send(i *state, a address, purpose detector.Purpose, now time.Ti
 	}
 	i.limit.AllowN(now, 1)
 	if len(i.sent) >= maxSent {
-		maps.DeleteFunc(i.sent, func(_ netip.Addr, at time.Time) bool { return now.Sub(at) > echoWithin })
+		maps.DeleteFunc(i.sent, func(_ netip.Addr, a asking) bool { return now.Sub(a.last) > max(echoWithin, lateTime) })
 	}
-	if _, known := i.sent[a.ip]; known || len(i.sent) < maxSent {
-		i.sent[a.ip] = now
+	if before, known := i.sent[a.ip]; known || len(i.sent) < maxSent {
+		if before.first.IsZero() || now.Sub(before.last) > lateTime {
+			before.first = now
+		}
+		i.sent[a.ip] = asking{before.first, now}
 	}
 	p.sent[purpose]++
 	if p.debug() {

@@ -111,7 +111,9 @@ func (d *drawing) life(at time.Duration, node, name string) {
 // faults draws what happens to machines and the network: few kinds in one world.
 func (d *drawing) faults() {
 	kinds := []func(at time.Duration){
-		func(at time.Duration) { d.add(at, d.node(), "stall", seconds(d.in(50*time.Millisecond, 2*time.Second))) },
+		func(at time.Duration) {
+			d.add(at, d.node(), "stall", seconds(d.in(50*time.Millisecond, 2*time.Second)))
+		},
 		func(at time.Duration) { d.add(at, d.node(), "freeze", seconds(d.in(2*time.Second, 90*time.Second))) },
 		func(at time.Duration) { // a crash, or several
 			node, end := d.node(), []string{"kill", "kill", "stop"}[d.IntN(3)]
@@ -127,11 +129,19 @@ func (d *drawing) faults() {
 			}
 		},
 		func(at time.Duration) { d.add(at, d.node(), "reboot", seconds(d.in(time.Second, time.Minute))) },
-		func(at time.Duration) { d.add(at, "-", "loss", fmt.Sprintf("0.%02d", 1+d.IntN(50)), seconds(d.in(time.Second, time.Minute))) },
-		func(at time.Duration) { d.add(at, "-", "copy", fmt.Sprintf("0.%02d", 1+d.IntN(50)), seconds(d.in(time.Second, time.Minute))) },
-		func(at time.Duration) { d.add(at, "-", "late", fmt.Sprintf("0.%02d", 1+d.IntN(50)), seconds(d.in(time.Second, time.Minute))) },
+		func(at time.Duration) {
+			d.add(at, "-", "loss", fmt.Sprintf("0.%02d", 1+d.IntN(50)), seconds(d.in(time.Second, time.Minute)))
+		},
+		func(at time.Duration) {
+			d.add(at, "-", "copy", fmt.Sprintf("0.%02d", 1+d.IntN(50)), seconds(d.in(time.Second, time.Minute)))
+		},
+		func(at time.Duration) {
+			d.add(at, "-", "late", fmt.Sprintf("0.%02d", 1+d.IntN(50)), seconds(d.in(time.Second, time.Minute)))
+		},
 		func(at time.Duration) { d.add(at, d.node(), "deaf", d.node(), seconds(d.in(time.Second, time.Minute))) },
-		func(at time.Duration) { d.add(at, d.node(), "cut", d.others(), seconds(d.in(time.Second, time.Minute))) },
+		func(at time.Duration) {
+			d.add(at, d.node(), "cut", d.others(), seconds(d.in(time.Second, time.Minute)))
+		},
 		func(at time.Duration) { // a key that is rotated at one node after the other
 			for _, n := range d.names {
 				d.add(at, n, "cut", "*", seconds(d.in(time.Second, 5*time.Second)))

@@ -43,7 +43,9 @@ func (n *network) cut(from, to []string, lasts time.Duration, both bool) {
 
 // passes reports whether packets of a machine reach another one.
 func (n *network) passes(from, to *machine) bool {
-	is := func(m *machine, list []string) bool { return slices.Contains(list, m.label) || slices.Contains(list, "*") }
+	is := func(m *machine, list []string) bool {
+		return slices.Contains(list, m.label) || slices.Contains(list, "*")
+	}
 	return !slices.ContainsFunc(n.cuts, func(c cut) bool {
 		return n.w.now < c.until && from != to &&
 			(is(from, c.from) && is(to, c.to) || c.both && is(to, c.from) && is(from, c.to))

@@ -30,28 +30,10 @@ type Result struct {
 	Print     uint64
 }
 
-// Play plays a plan, and then lets the world settle.
-func Play(p Plan) Result {
-	w := &world{plan: p, random: rand.New(rand.NewPCG(p.Seed, 1))}
-	w.network.w, w.members.w = w, w
-	w.truth = truth{
-		w: w, calmAt: make(map[*machine]time.Duration), known: make(map[*machine]*memory),
-		suspected: make(map[suspicionOf]int), changed: make(map[detector.Key]time.Duration),
-		listed: make(map[suspicionOf][]detector.HolderID),
-	}
-	for n := range p.Nodes {
-		newMachine(w, fmt.Sprint("n", n+1), cluster.Agent).start(false)
-	}
-	if p.Reporter {
-		newMachine(w, "reporter", cluster.Reporter).start(false)
-	}
-	for _, e := range p.Events {
-		w.at(e.At, func() {
-			if m := w.machine(e.Who); m != nil || e.Who == "-" {
-				verbs[e.Verb](w, m, e)
-			}
-		})
-	}
+// Play plays a plan, and then lets the world settle. trace, which may be nil, gets the steps of conflicts and, when a law is broken, what
+// agents know.
+func Play(p Plan, trace func(format string, args ...any)) Result {
+	w := newWorld(p, trace)
 	end := p.length()
 	w.run(end)
 	for _, m := range w.machines {
@@ -73,6 +55,31 @@ func Play(p Plan) Result {
 	w.run(end + settle + forget)
 	w.truth.forgotten()
 	return Result{Broken: w.truth.broken, Passed: w.now, Confirmed: w.truth.confirmations, Print: w.truth.print}
+}
+
+// newWorld returns a world in which nothing has happened yet.
+func newWorld(p Plan, trace func(format string, args ...any)) *world {
+	w := &world{trace: trace, plan: p, random: rand.New(rand.NewPCG(p.Seed, 1))}
+	w.network.w, w.members.w = w, w
+	w.truth = truth{
+		w: w, laws: true, calmAt: make(map[*machine]time.Duration), known: make(map[*machine]*memory),
+		suspected: make(map[suspicionOf]int), changed: make(map[detector.Key]time.Duration),
+		listed: make(map[suspicionOf][]detector.HolderID),
+	}
+	for n := range p.Nodes {
+		newMachine(w, fmt.Sprint("n", n+1), cluster.Agent).start(false)
+	}
+	if p.Reporter {
+		newMachine(w, "reporter", cluster.Reporter).start(false)
+	}
+	for _, e := range p.Events {
+		w.at(e.At, func() {
+			if m := w.machine(e.Who); m != nil || e.Who == "-" {
+				verbs[e.Verb](w, m, e)
+			}
+		})
+	}
+	return w
 }
 
 // agree checks that the reporter knows what the agents know.

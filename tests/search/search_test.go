@@ -23,7 +23,7 @@ func TestSearch(t *testing.T) {
 	n := 0
 	for seed := *first; n < many || *duration > 0 && time.Since(start) < *duration; seed++ {
 		n++
-		r := Play(Draw(seed))
+		r := Play(Draw(seed), nil)
 		passed, confirmed = passed+r.Passed, confirmed+r.Confirmed
 		if len(r.Broken) == 0 {
 			if testing.Verbose() {
@@ -35,7 +35,8 @@ func TestSearch(t *testing.T) {
 		t.Errorf("seed %d: %s", seed, r.Broken[0])
 		if *shrink > 0 {
 			less := Shrink(Draw(seed), *shrink)
-			t.Errorf("seed %d shrunk: %s\n%s", seed, Play(less).Broken, less)
+			t.Errorf("seed %d shrunk:\n%s\n", seed, less)
+			t.Errorf("%s", Play(less, t.Logf).Broken)
 		}
 	}
 	t.Logf("%d seeds, %.1f virtual hours, %d confirmations, %d failed", n, passed.Hours(), confirmed, failed)
@@ -45,7 +46,7 @@ func TestSearch(t *testing.T) {
 func TestSame(t *testing.T) {
 	for seed := range uint64(20) {
 		p := Draw(seed)
-		if a, b := Play(p), Play(p); a.Print != b.Print || a.Confirmed != b.Confirmed {
+		if a, b := Play(p, nil), Play(p, nil); a.Print != b.Print || a.Confirmed != b.Confirmed {
 			t.Errorf("seed %d: %+v, and then %+v", seed, a, b)
 		}
 		read, err := Parse(p.String())

@@ -7,13 +7,13 @@ import (
 
 // Shrink returns a plan that is as short as can be and breaks the same law. It plays at most so many worlds.
 func Shrink(p Plan, most int) Plan {
-	law := lawOf(Play(p))
+	law := lawOf(Play(p, nil))
 	if law == "" {
 		return p
 	}
 	breaks := func(less Plan) bool {
 		most--
-		return most >= 0 && lawOf(Play(less)) == law
+		return most >= 0 && lawOf(Play(less, nil)) == law
 	}
 	for shorter := true; shorter && most > 0; {
 		shorter = false

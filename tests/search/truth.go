@@ -42,8 +42,9 @@ type truth struct {
 	changed   map[detector.Key]time.Duration
 	listed    map[suspicionOf][]detector.HolderID // the holders of a confirmed conflict
 
-	confirmations int
-	print         uint64 // of all that happened
+	laws                      bool // must hold
+	confirmations, suspicions int
+	print                     uint64 // of all that happened
 }
 
 type suspicionOf struct {
@@ -72,7 +73,27 @@ type memory struct {
 
 // break_ notes that a law is broken. A world ends then.
 func (t *truth) break_(law, format string, args ...any) {
+	if !t.laws {
+		return
+	}
+	if len(t.broken) == 0 && t.w.trace != nil {
+		t.stories()
+	}
 	t.broken = append(t.broken, fmt.Sprintf("%s: %s: ", seconds(t.w.now.Round(time.Millisecond)), law)+fmt.Sprintf(format, args...))
+}
+
+// stories traces what all agents know of all addresses.
+func (t *truth) stories() {
+	for _, a := range t.w.agents() {
+		for key := range t.changed {
+			for _, s := range a.detector.Explain(key.IP) {
+				t.w.trace("%s: %s: %s", a.m.label, key.IP, s.Verdict)
+				for _, n := range s.Notes {
+					t.w.trace("  %8.3f %s %s: %s", n.At.Sub(began.Add(a.m.offset-a.m.suspended)).Seconds(), n.Kind, n.Holder, n.Text)
+				}
+			}
+		}
+	}
 }
 
 // disturb notes a fault that lasts so long, of one machine or of all.
@@ -303,9 +324,13 @@ func clone[K comparable](m map[K]bool) map[K]bool {
 // event checks one step of a conflict.
 func (t *truth) event(a *agent, e detector.Event) {
 	k, c := t.known[a.m], &e.Conflict
+	if t.w.trace != nil {
+		t.w.trace("%8.3f %s %s %s: %s", t.w.now.Seconds(), a.m.label, c.Key.IP, e.Kind, e.Reason)
+	}
 	t.print = t.print*1_000_003 ^ uint64(t.w.now) ^ uint64(len(e.Reason))<<48
 	switch e.Kind {
 	case detector.EventSuspected:
+		t.suspicions++
 		of := suspicionOf{a, c.Key}
 		if t.suspected[of]++; t.changed[c.Key] > t.w.now-time.Minute || t.calm > t.w.now-time.Minute {
 			t.suspected[of] = 0

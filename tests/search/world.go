@@ -25,6 +25,7 @@ type world struct {
 	network  network
 	members  membership
 	truth    truth
+	trace    func(format string, args ...any) // nil for none
 }
 
 // task is something that happens at a time. One that is dropped does not.
