@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -147,7 +148,7 @@ func (d *Detector) endOf(c *conflict, list []*binding, now time.Time) time.Time 
 	}
 	end := c.belowSince.Add(resolveTime)
 	mayAnswer := slices.DeleteFunc(slices.Clone(list), func(b *binding) bool {
-		return b.check.first.IsZero() && b.check.phase != probing
+		return b.check.latest.IsZero() && b.check.phase != probing
 	})
 	if enough(mayAnswer) {
 		// A second holder may be back: the end is postponed once, by the time of two rounds.
@@ -245,12 +246,15 @@ func (d *Detector) confirm(e *entry, group []*binding, now time.Time, fx *Effect
 	c := e.conflict
 	c.state = Confirmed
 	c.list(group)
-	first, latest := group[0].check.first, group[0].check.latest
+	c.overlap = time.Duration(math.MaxInt64)
 	for _, b := range group {
 		b.check.proven = true
-		first, latest = schedule.Later(first, b.check.first), schedule.Earlier(latest, b.check.latest)
+		with := d.opts.MinOverlap
+		for _, o := range group {
+			with = max(with, b.check.togetherWith(o.check))
+		}
+		c.overlap = min(c.overlap, with)
 	}
-	c.overlap = max(latest.Sub(first), d.opts.MinOverlap)
 	reason := c.proof(strconv.Itoa(len(group)) + " live holders")
 	if c.wasConfirmedBefore() { // it keeps its time; the previous agent counted it
 		reason = "verified again after the agent's restart: " + reason

@@ -116,6 +116,9 @@ func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why strin
 		if c := b.entry.conflict; c != nil {
 			c.lose(b, why)
 		}
+		if b.check != nil {
+			b.check.unpair()
+		}
 		b.check, b.counted = nil, time.Time{}
 	}
 	if ev == 0 || was >= Claimed && ev < Claimed {

@@ -7,7 +7,7 @@ import (
 
 const (
 	// unreachableTime is the first pause before another probe request to a node that did not reply.
-	// It doubles up to slowRecheck.
+	// It doubles up to recheckTime.
 	unreachableTime = 2 * time.Second
 	// maxOccurrences limits the occurrences that other nodes report.
 	maxOccurrences = 1 << 30
@@ -103,11 +103,11 @@ func (d *Detector) Unanswered(s Probe, forwards bool, now time.Time) (fx Effects
 }
 
 // Unreachable reports that the node of a remote holder did not reply. The next probe request goes out
-// after 2 s, 4 s and so on up to 30 s, or when the holder is seen again. Until its TTL is over the holder
+// after 2 s, 4 s and then every 5 s, or when the holder is seen again. Until its TTL is over the holder
 // supports a suspicion and keeps a confirmed conflict open, but it cannot be confirmed.
 func (d *Detector) Unreachable(s Probe, now time.Time) (fx Effects) {
 	if b := d.inRound(s); b != nil && b.remote {
-		pause := min(unreachableTime<<min(b.check.noReply, 8), slowRecheck)
+		pause := min(unreachableTime<<min(b.check.noReply, 8), recheckTime)
 		b.check.noReply++
 		d.refused(b, "node "+b.node()+" does not answer", now.Add(pause), now, &fx)
 	}

@@ -22,19 +22,22 @@ const (
 // check that they still answer. An answer that others can still be paired with is not repeated.
 func (d *Detector) nextRound(c *conflict, list []*binding, now time.Time, fx *Effects) {
 	pause := d.pause(c, list, now)
-	second := d.secondRound(c, list, now, fx)
-	at := schedule.Earlier(c.round.Add(pause), second)
-	if !at.After(now) {
+	second, next := d.secondRound(c, list, now, fx)
+	at := c.round.Add(pause)
+	if !at.After(now) || !second.IsZero() {
 		c.round, at = now, now.Add(pause)
 		for _, b := range list {
-			k := b.check
-			current := !k.latest.Before(second) && now.Sub(k.latest) <= pairTime
-			if k.phase == resting && !current {
+			if b.check.phase == resting && !b.check.isCurrent(second, now) {
 				d.startRound(b, now, fx)
 			}
 		}
 	}
-	c.wake = schedule.Earlier(c.wake, at)
+	c.wake = schedule.Earlier(c.wake, schedule.Earlier(at, next))
+}
+
+// isCurrent reports whether the latest answer belongs to the round that was due at a time, and others can still be paired with it.
+func (c *check) isCurrent(round, now time.Time) bool {
+	return !round.IsZero() && !c.latest.Before(round) && now.Sub(c.latest) <= pairTime
 }
 
 // pause returns the time between two rounds. Probes cost the pods' network a few frames, so there are
@@ -52,61 +55,38 @@ func (d *Detector) pause(c *conflict, list []*binding, now time.Time) time.Durat
 	}
 }
 
-// secondRound returns when a second round can prove that the holders that answered have the address
-// together; zero if no round can. If the first answer of a holder is too old to be paired with the last one, its
-// latest answer takes its place. If that is too old as well, the holder is probed again.
-func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *Effects) time.Time {
-	if c.state == Confirmed && !slices.ContainsFunc(list, (*binding).isNewcomer) {
-		return time.Time{}
-	}
-	var answered []*binding
-	for _, b := range list {
-		// A newcomer in its second round can still be proven by the others' first answers: a later one must not change them.
-		inSecond := c.state == Confirmed && b.isNewcomer() && b.check.phase == probing
-		if (b.check.phase == resting || inSecond) && !b.check.first.IsZero() {
-			answered = append(answered, b)
+// secondRound returns since when a second round is due that can prove that two holders have the address together, zero if none is, and
+// when the next one will be. If the last answers of two holders are too far apart to be paired, the one that answered first is probed again.
+func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *Effects) (due, next time.Time) {
+	for i, x := range list {
+		for _, y := range list[:i] {
+			if !c.isOpen(x, y) || x.check.latest.IsZero() || y.check.latest.IsZero() {
+				continue
+			}
+			first, second := x, y
+			if second.check.latest.Before(first.check.latest) {
+				first, second = second, first
+			}
+			since := x.check.since[y.check]
+			switch at := since.Add(d.opts.MinOverlap); {
+			case !since.IsZero() && at.After(now):
+				next = schedule.Earlier(next, at)
+			case !since.IsZero() && (x.check.phase == resting && !x.check.isCurrent(at, now) || y.check.phase == resting && !y.check.isCurrent(at, now)):
+				due = schedule.Earlier(due, at)
+			case since.IsZero() && first.check.phase == resting && second.check.latest.Sub(first.check.latest) > pairTime:
+				d.startRound(first, now, fx)
+			}
 		}
 	}
-	slices.SortStableFunc(answered, func(a, b *binding) int { return a.check.first.Compare(b.check.first) })
-	// The smallest set of holders that can prove something, and the holders that answered with them.
-	// Later answers do not delay the round.
-	n := 2
-	for n <= len(answered) && !c.provable(answered[:n]) {
-		n++
-	}
-	if n > len(answered) {
-		return time.Time{}
-	}
-	last := answered[n-1].check.first
-	for n < len(answered) && !answered[n].check.first.After(last.Add(stragglerTime)) {
-		n++
-	}
-	var begin time.Time
-	restarted := false
-	for _, b := range answered[:n] {
-		k := b.check
-		if last.Sub(k.first) > pairTime {
-			k.first = k.latest
-		}
-		if last.Sub(k.first) > pairTime && k.phase == resting {
-			restarted = true
-			k.first, k.latest = time.Time{}, time.Time{}
-			d.startRound(b, now, fx)
-		}
-		begin = schedule.Later(begin, k.first)
-	}
-	if restarted {
-		return time.Time{}
-	}
-	return begin.Add(d.opts.MinOverlap)
+	return due, next
 }
 
-// provable reports whether a second round of these holders can confirm the conflict or a newcomer.
-func (c *conflict) provable(list []*binding) bool {
+// isOpen reports whether it is open whether two holders have the address together, and worth to know.
+func (c *conflict) isOpen(x, y *binding) bool {
 	if c.state == Suspected {
-		return enough(list)
+		return enough([]*binding{x, y})
 	}
-	return conflicting(list) && slices.ContainsFunc(list, (*binding).isNewcomer)
+	return conflicting([]*binding{x, y}) && (x.isNewcomer() || y.isNewcomer())
 }
 
 // provenTogether returns the holders that were proven before, or that had the address at the same time as
@@ -123,12 +103,43 @@ func provenTogether(list []*binding, overlap time.Duration) []*binding {
 	return proven
 }
 
-// together reports whether two holders answered the same two rounds, both for at least overlap. In
-// each round both answered within pairTime.
-func together(x, y *check, overlap time.Duration) bool {
-	return !x.first.IsZero() && !y.first.IsZero() &&
-		x.first.Sub(y.first).Abs() <= pairTime && x.latest.Sub(y.latest).Abs() <= pairTime &&
-		schedule.Earlier(x.latest, y.latest).Sub(schedule.Later(x.first, y.first)) >= overlap
+// pair notes since when two holders have answered in the same rounds, when one of them has answered: their answers are at most
+// pairTime apart. Otherwise an address that moves to and fro between them would count.
+func (b *binding) pair() {
+	c := b.check
+	for _, other := range b.entry.bindings {
+		o := other.check
+		if other == b || o == nil || o.latest.IsZero() || c.latest.Sub(o.latest).Abs() > pairTime || !c.since[o].IsZero() {
+			continue
+		}
+		at := schedule.Later(c.latest, o.latest)
+		for _, side := range [...][2]*check{{c, o}, {o, c}} {
+			if side[0].since == nil {
+				side[0].since = make(map[*check]time.Time)
+			}
+			side[0].since[side[1]] = at
+		}
+	}
+}
+
+// unpair forgets what the answers of a holder have proved.
+func (c *check) unpair() {
+	for o := range c.since {
+		delete(o.since, c)
+	}
+	c.since, c.answers, c.latest = nil, 0, time.Time{}
+}
+
+// together reports whether two holders answered the same two rounds, both for at least overlap.
+func together(x, y *check, overlap time.Duration) bool { return x.togetherWith(y) >= overlap }
+
+// togetherWith returns for how long two holders are known to have the address together; negative if they are not.
+func (c *check) togetherWith(o *check) time.Duration {
+	since := c.since[o]
+	if since.IsZero() || c.latest.Sub(o.latest).Abs() > pairTime {
+		return -1
+	}
+	return schedule.Earlier(c.latest, o.latest).Sub(since)
 }
 
 // stragglerUntil returns until when a confirmation waits for a holder that has been probed once at most in this

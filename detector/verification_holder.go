@@ -39,13 +39,15 @@ type check struct {
 	round             // the present round
 	deferral deferral // while waiting or blocked
 
-	// The holder answered at first and at latest, in two rounds. Both are zero until it answers, and
-	// after a round without an answer.
-	first, latest time.Time
-	proven        bool      // the holder is one of a confirmed conflict
-	configured    bool      // the latest answer is what its kernel has configured: it was not asked itself
-	silent        time.Time // when the first of its unanswered rounds began; zero if it answered the last
-	noReply       int       // probe requests in a row without a reply of a remote holder's node
+	// latest is when the holder answered last, answers is in how many rounds, and since has from when on it has answered together with
+	// others. All are zero until it answers, and after a round without an answer.
+	latest     time.Time
+	answers    int
+	since      map[*check]time.Time
+	proven     bool      // the holder is one of a confirmed conflict
+	configured bool      // the latest answer is what its kernel has configured: it was not asked itself
+	silent     time.Time // when the first of its unanswered rounds began; zero if it answered the last
+	noReply    int       // probe requests in a row without a reply of a remote holder's node
 }
 
 // round is one probe of a holder and its repetitions.
@@ -69,9 +71,9 @@ func (c *check) roundName() string {
 	switch {
 	case c.proven:
 		return ""
-	case c.first.IsZero():
+	case c.answers == 0:
 		return " in round 1"
-	case c.latest.Equal(c.first):
+	case c.answers == 1:
 		return " in round 2"
 	default:
 		return " again"
@@ -188,14 +190,13 @@ func (d *Detector) answered(b *binding, s *Sighting, now time.Time) {
 	c.phase, c.silent, c.noReply = resting, time.Time{}, 0
 	if b.remote && s.Life != 0 {
 		if b.life != 0 && b.life != s.Life {
-			c.first = time.Time{} // it did not have the address all the time
+			c.unpair() // it did not have the address all the time
 		}
 		b.life = s.Life
 	}
 	c.latest = at
-	if c.first.IsZero() {
-		c.first = at
-	}
+	c.answers++
+	b.pair()
 	b.entry.resetPenalty(b.holder.ID)
 }
 
@@ -206,7 +207,7 @@ func (d *Detector) unanswered(b *binding, now time.Time) {
 	c, e, id := b.check, b.entry, b.holder.ID
 	roundName := c.roundName()
 	c.phase, c.noReply = resting, 0
-	c.first, c.latest = time.Time{}, time.Time{}
+	c.unpair()
 	if c.silent.IsZero() {
 		c.silent = c.began
 	}

@@ -152,7 +152,6 @@ var newcomerTests = []scriptTest{
 // Newcomers have to answer two rounds, like the holders of a suspicion.
 func TestNewcomersAreProven(t *testing.T) {
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
 	tests := []struct {
 		name                            string
 		first, latest, otherAt, otherTo float64
@@ -167,8 +166,9 @@ func TestNewcomersAreProven(t *testing.T) {
 		{"two nodes", 0, 1, 0, 1, Host, false},
 	}
 	for _, tt := range tests {
-		o := &binding{evidence: tt.evidence, check: &check{first: at(tt.otherAt), latest: at(tt.otherTo), proven: true}}
-		b := &binding{evidence: tt.evidence, check: &check{first: at(tt.first), latest: at(tt.latest)}}
+		o, b := &binding{evidence: tt.evidence}, &binding{evidence: tt.evidence}
+		answerAll(start, []*binding{o, b}, []span{{tt.otherAt, tt.otherTo}, {tt.first, tt.latest}})
+		o.check.proven = true
 		live := provenTogether([]*binding{b, o}, time.Second)
 		if got := len(live) == 2; got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)

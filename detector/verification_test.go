@@ -1,6 +1,7 @@
 package detector
 
 import (
+	gocmp "cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -297,7 +298,6 @@ func TestRoundRestartsOnTheOtherInterface(t *testing.T) {
 
 func TestProvenTogether(t *testing.T) {
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	type span [2]float64 // first and latest answer, in seconds
 	tests := []struct {
 		name  string
 		spans []span
@@ -312,14 +312,36 @@ func TestProvenTogether(t *testing.T) {
 		{"two of three", []span{{0, 1.2}, {0.1, 1.2}, {0.9, 1.3}}, 2},
 		{"one after the other", []span{{0, 1}, {1, 2}}, 0},
 	}
-	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
 	for _, tt := range tests {
 		var list []*binding
-		for _, s := range tt.spans {
-			list = append(list, &binding{evidence: Data, check: &check{first: at(s[0]), latest: at(s[1])}})
+		for range tt.spans {
+			list = append(list, &binding{evidence: Data})
 		}
+		answerAll(start, list, tt.spans)
 		if got := len(provenTogether(list, time.Second)); got != tt.want {
 			t.Errorf("%s: %d proven, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// span is when a holder answered first and last, in seconds.
+type span [2]float64
+
+// answerAll has holders answer twice.
+func answerAll(start time.Time, list []*binding, spans []span) {
+	e := &entry{bindings: list}
+	for _, b := range list {
+		b.entry, b.check = e, new(check)
+	}
+	for round := range 2 {
+		order := make([]int, len(list))
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortStableFunc(order, func(i, j int) int { return gocmp.Compare(spans[i][round], spans[j][round]) })
+		for _, i := range order {
+			list[i].check.latest = start.Add(time.Duration(spans[i][round] * float64(time.Second)))
+			list[i].pair()
 		}
 	}
 }
