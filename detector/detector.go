@@ -74,7 +74,6 @@ type Detector struct {
 
 	due    schedule.Schedule[*entry]
 	round  uint32 // the number of the last round that began
-	stuck  int    // deadlines that passed and stayed; 0 unless there is a bug
 	counts Counts // what only grows
 }
 
@@ -184,8 +183,25 @@ func (d *Detector) Next() time.Time {
 	return time.Time{}
 }
 
-// advance runs the deadlines of one entry.
+// maxSteps bounds how often one entry is advanced at one time: a mistake would be a busy loop.
+const maxSteps = 8
+
+// advance runs the deadlines of one entry until none is due.
 func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
+	for range maxSteps {
+		if e.Place == 0 || e.at.After(now) {
+			return
+		}
+		d.step(e, now, fx)
+	}
+	if e.Place != 0 && !e.at.After(now) {
+		d.counts.Overdue++
+		d.schedule(e, now.Add(time.Second))
+	}
+}
+
+// step runs the deadlines of one entry once.
+func (d *Detector) step(e *entry, now time.Time, fx *Effects) {
 	ttl := bindingTTL.String()
 	for _, b := range slices.Clone(e.bindings) {
 		if !d.refreshEvidence(b, now, noteTTL, ttl) {
@@ -200,11 +216,6 @@ func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
 		d.probeSilent(b, now, fx) // last, because the conflict may have ended
 	}
 	d.finish(e, now)
-	if e.Place != 0 && !e.at.After(now) {
-		// A passed deadline must not stay: a mistake would become a busy loop.
-		d.stuck++
-		d.schedule(e, now.Add(time.Second))
-	}
 }
 
 // update brings the conflict of a changed entry and its place in the schedule up to date.

@@ -123,8 +123,8 @@ func auditUnder(d *Detector, limits ceiling) error {
 		return fmt.Errorf("%d bindings, ranked %d", size, d.size())
 	case len(d.history) > d.opts.MaxHistory || d.idle.Len() > d.opts.MaxHistory:
 		return fmt.Errorf("history %d, idle %d", len(d.history), d.idle.Len())
-	case d.stuck != 0:
-		return fmt.Errorf("%d deadlines were not used up", d.stuck)
+	case d.counts.Overdue != 0:
+		return fmt.Errorf("%d deadlines were not used up", d.counts.Overdue)
 	}
 	return nil
 }

@@ -92,6 +92,8 @@ type Counts struct {
 	// Suppressed counts the suspicions that were not raised, by reason. A key counts once while the
 	// reason applies.
 	Suppressed map[string]uint64
+	// Overdue counts deadlines that were still due when all was done: 0, unless the detector has a fault.
+	Overdue uint64
 }
 
 // StateScope is a state and scope of open conflicts.

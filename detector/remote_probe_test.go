@@ -105,14 +105,14 @@ func TestLocalHoldersAreNotReported(t *testing.T) {
 	}
 }
 
-// An unreachable node gets the next request after 2, 4, 8, 16, 30 and 30 s. A sighting of the holder
+// An unreachable node gets the next request after 2, 4, 5 and 5 s. A sighting of the holder
 // brings the next request forward; after an answer the pauses begin at 2 s again.
 func TestUnreachableIsProbedAgain(t *testing.T) {
 	f := newFar(t)
 	unreachable := func() bool {
 		return f.d.Bindings(func(b *Binding) bool { return b.Holder.ID == f.b.id })[0].Unreachable
 	}
-	for _, pause := range []time.Duration{2, 4, 8, 16, 30, 30} {
+	for _, pause := range []time.Duration{2, 4, 5, 5} {
 		f.d.Unreachable(f.probe, f.now)
 		if !unreachable() {
 			t.Fatal("it is not unreachable")

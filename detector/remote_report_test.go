@@ -66,6 +66,7 @@ func TestReturned(t *testing.T) {
 			}
 		}
 	}
+	f.d.Unreachable(f.probe, f.now)
 	f.now = f.now.Add(time.Second)
 	if fx := f.d.Returned("nobody/boot", f.now); len(fx.Probes) != 0 {
 		t.Errorf("probed %+v when another node was back", fx.Probes)

@@ -277,9 +277,9 @@ var remoteTests = []scriptTest{
 			0s a announces
 			0s b@n2 announces
 			10s b@n2 reachable`,
-		// Requested at 0, 3.8, 9.6 and, after the failure at 11.4, 19.4 s.
+		// Requested at 0, 3.8, 9.6 and, after the failure at 11.4, 16.4 s.
 		want: `0s suspected a b@n2
-			20.4s confirmed a b@n2`,
+			17.4s confirmed a b@n2`,
 	},
 	{
 		name: "D12 the other node is back and renews its lease",
@@ -289,7 +289,7 @@ var remoteTests = []scriptTest{
 			120s b@n2 reachable
 			121s b@n2 announces`,
 		want: `0s suspected a b@n2
-			2m2s confirmed a b@n2`,
+			2m2.2s confirmed a b@n2`,
 	},
 	{
 		name: "a proven holder becomes unreachable and stays",

@@ -78,6 +78,9 @@ func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *
 			}
 		}
 	}
+	if !due.IsZero() && !next.IsZero() && !next.After(due.Add(stragglerTime)) {
+		return time.Time{}, next // one round serves both
+	}
 	return due, next
 }
 

@@ -9,6 +9,22 @@ import (
 // AnswerTime is how long a holder may take to answer, from the first probe, whoever asks. One that takes longer is slow: it counts for no node.
 const AnswerTime = time.Second
 
+// attempts are when a holder is probed by its own node, counted from the first probe sent.
+var attempts = [...]time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond}
+
+// MaxAttempts is how often a holder is probed in one round.
+const MaxAttempts = len(attempts)
+
+// AfterAttempt returns when the next probe of a round is due or, after MaxAttempts, when the round ends. made, at least 1, is how many were
+// sent, the first and the last of them at these times. If one was late, so are the others: a holder is not silent before it was
+// probed often enough.
+func AfterAttempt(made int, first, last time.Time) time.Time {
+	if made < MaxAttempts {
+		return schedule.Later(first.Add(attempts[made]), last.Add(attempts[made]-attempts[made-1]))
+	}
+	return schedule.Later(first.Add(AnswerTime), last.Add(lastAttemptTime))
+}
+
 const (
 	lastAttemptTime = 700 * time.Millisecond // at least, from the last probe to the end of a round
 	unsentTime      = 5 * time.Second        // until a probe is repeated whose sending was not reported
@@ -19,9 +35,6 @@ const (
 	// then that holder's node has usually requested a probe, and one probe serves both nodes.
 	awaitRequestTime = 20 * time.Millisecond
 )
-
-// Attempts are when a holder is probed by its own node, counted from the first probe sent.
-var Attempts = [...]time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond}
 
 // phase is the state of a check. The package comment has the diagram.
 type phase uint8
@@ -89,10 +102,8 @@ func (c *check) due() time.Time {
 			return c.began.Add(awaitRequestTime)
 		case c.sent.IsZero():
 			return c.attempted.Add(unsentTime)
-		case c.attempts < len(Attempts):
-			return c.sent.Add(Attempts[c.attempts])
 		default:
-			return schedule.Later(c.sent.Add(AnswerTime), c.attempted.Add(lastAttemptTime))
+			return AfterAttempt(c.attempts, c.sent, c.attempted)
 		}
 	case waiting, blocked:
 		return c.deferral.until
@@ -112,7 +123,7 @@ func (d *Detector) advanceCheck(b *binding, now time.Time, fx *Effects) {
 	case due.IsZero() || due.After(now):
 	case c.phase != probing || c.attempts > 0 && c.sent.IsZero():
 		d.startRound(b, now, fx)
-	case c.attempts < len(Attempts):
+	case c.attempts < MaxAttempts:
 		d.sendProbe(b, now, fx)
 	default:
 		d.unanswered(b, now)

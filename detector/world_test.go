@@ -375,8 +375,8 @@ func (w *world) play(script string, more time.Duration) {
 		w.do(line)
 	}
 	w.run(w.now.Add(more))
-	if w.d.stuck != 0 {
-		w.t.Errorf("%d deadlines were not used up", w.d.stuck)
+	if w.d.counts.Overdue != 0 {
+		w.t.Errorf("%d deadlines were not used up", w.d.counts.Overdue)
 	}
 }
 

@@ -47,9 +47,9 @@ func (x *Exchange) advance(r *request, now time.Time) {
 	switch {
 	case local == nil:
 		x.end(r, cluster.Gone, "it does not have the address any more")
-	case r.attempts == len(detector.Attempts) && r.forwards:
+	case r.attempts == detector.MaxAttempts && r.forwards:
 		x.end(r, cluster.Forwards, "")
-	case r.attempts == len(detector.Attempts):
+	case r.attempts == detector.MaxAttempts:
 		x.end(r, cluster.Unanswered, "")
 	case x.requests.probedRecently(r, now):
 		x.attempted(r, now)
@@ -70,11 +70,7 @@ func (x *Exchange) attempted(r *request, now time.Time) {
 		r.began = now
 	}
 	r.attempts++
-	next := r.began.Add(detector.AnswerTime)
-	if r.attempts < len(detector.Attempts) {
-		next = r.began.Add(detector.Attempts[r.attempts])
-	}
-	x.requests.wait(r, next)
+	x.requests.wait(r, detector.AfterAttempt(r.attempts, r.began, now))
 }
 
 // Probed takes the result of a [Probe]. It need not be called, for example if a scan in place of the probe is late: then the holder

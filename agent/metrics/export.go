@@ -36,6 +36,7 @@ func exportLoop(s LoopStats, out *series) {
 	out.add(conflictsResolved, float64(s.Counts.Resolved))
 	out.add(suspicions, float64(s.Counts.Suspected))
 	out.add(suspicionsFaded, float64(s.Counts.Faded))
+	out.add(overdue, float64(s.Counts.Overdue))
 	for evidence := detector.Forwarded; evidence <= detector.Host; evidence++ {
 		out.add(bindings, float64(s.Counts.Bindings[evidence]), evidence.String())
 	}

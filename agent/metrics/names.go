@@ -45,6 +45,8 @@ var (
 		"Suspected conflicts: addresses with two live holders, not verified yet.")
 	suspicionsFaded = counter("dupip_suspicions_faded_total",
 		"Suspected conflicts that ended without being confirmed, mostly because an address was reused.")
+	overdue = counter("dupip_overdue_total",
+		"Deadlines that were still due when all was done: 0, unless the detector has a fault.")
 	bindings = gauge("dupip_bindings",
 		"Holders of addresses, by the evidence for them.", "evidence")
 	// The buckets are close together around the goals for --min-overlap 1s: 1.5 s on one node, 2.5 s

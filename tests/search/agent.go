@@ -235,8 +235,8 @@ func (a *agent) run() {
 				a.save()
 			}
 			a.act(now)
-			if at := a.due(); !at.IsZero() && !at.After(now) {
-				a.w.truth.break_("overdue", "%s: something is due at %v after all was done", a.m.label, now.Sub(at))
+			if at := a.due(); !at.IsZero() && !at.After(now) || a.detector.Counts().Overdue > 0 {
+				a.w.truth.break_("overdue", "%s: something is still due when all is done", a.m.label)
 				return
 			}
 		}
