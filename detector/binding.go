@@ -43,9 +43,10 @@ type binding struct {
 	counted time.Time
 	sources []source
 	refresh refresh
-	check   *check // while the key is in an open conflict
-	leased  lease  // as TakeChanges returned it last
-	changed bool   // it is in Detector.changed
+	check   *check    // while the key is in an open conflict
+	stopped time.Time // when the agent of a remote holder ended in order; zero if it is there
+	leased  lease     // as TakeChanges returned it last
+	changed bool      // it is in Detector.changed
 
 	rank int
 	elem *list.Element // in Detector.ranks[rank]
@@ -98,6 +99,9 @@ func (d *Detector) next(e *entry, now time.Time) time.Time {
 		}
 		if b.check != nil {
 			at = schedule.Earlier(at, b.check.due())
+		}
+		if !b.stopped.IsZero() {
+			at = schedule.Earlier(at, b.stopped.Add(stoppedTime))
 		}
 	}
 	if e.conflict != nil {

@@ -204,7 +204,9 @@ func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
 func (d *Detector) step(e *entry, now time.Time, fx *Effects) {
 	ttl := bindingTTL.String()
 	for _, b := range slices.Clone(e.bindings) {
-		if !d.refreshEvidence(b, now, noteTTL, ttl) {
+		if !b.stopped.IsZero() && now.Sub(b.stopped) >= stoppedTime {
+			d.remove(b, noteStopped, stoppedTime.String(), now)
+		} else if !d.refreshEvidence(b, now, noteTTL, ttl) {
 			d.remove(b, noteTTL, ttl, now)
 		}
 	}

@@ -33,6 +33,9 @@ func (d *Detector) recordSighting(b *binding, s *Sighting, now time.Time, fresh 
 		kept = s.Evidence // counts when the suppression ends
 	}
 	src.last[kept] = schedule.Later(src.last[kept], s.At)
+	if s.Answer {
+		b.stopped = time.Time{} // its agent is there again
+	}
 	if ev >= Claimed {
 		if s.Answer && b.refresh.count > 0 && b.check == nil {
 			t := noteRefreshed

@@ -28,6 +28,7 @@ var (
 	noteGone          = &template{kind: NoteWithdrawn, text: "withdrawn: %s", reason: "withdrawn: %s"}
 	noteGoneOnOne     = &template{kind: NoteWithdrawn, text: "withdrawn on one interface, still on another: %s", fold: true, reason: "%s"}
 	noteTTL           = &template{kind: NoteExpired, text: "expired: not seen for the TTL, %s", reason: "not seen for %s"}
+	noteStopped       = &template{kind: NoteExpired, text: "forgotten: its agent was stopped in order, and none began within %s", reason: "is not observed any more: its agent was stopped in order, and none began within %s"}
 	noteEvicted       = &template{kind: NoteExpired, text: "forgotten to make room: %s", reason: "forgotten: %s"}
 	noteNotNeeded     = &template{kind: NoteExpired, text: "forgotten: nobody on this node has the address any more%s"}
 	noteNodeProbed    = &template{kind: NoteProbed, text: "a probe request was sent to its node%s", fold: true}

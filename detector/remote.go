@@ -6,6 +6,8 @@ import (
 )
 
 const (
+	// stoppedTime is how long a remote holder stays whose agent has ended in order, if no other one begins.
+	stoppedTime = remoteTime
 	// unreachableTime is the first pause before another probe request to a node that did not reply.
 	// It doubles up to recheckTime.
 	unreachableTime = 2 * time.Second
@@ -109,7 +111,11 @@ func (d *Detector) Unreachable(s Probe, now time.Time) (fx Effects) {
 	if b := d.inRound(s); b != nil && b.remote {
 		pause := min(unreachableTime<<min(b.check.noReply, 8), recheckTime)
 		b.check.noReply++
-		d.refused(b, "node "+b.node()+" does not answer", now.Add(pause), now, &fx)
+		reason := "node " + b.node() + " does not answer"
+		if !b.stopped.IsZero() {
+			reason = "the agent of node " + b.node() + " was stopped"
+		}
+		d.refused(b, reason, now.Add(pause), now, &fx)
 	}
 	return fx
 }
@@ -131,6 +137,19 @@ func (d *Detector) Returned(node string, now time.Time) (fx Effects) {
 		d.update(b.entry, now, &fx)
 	}
 	return fx
+}
+
+// Stopped reports that the agent of a node has ended in order: its holders are still there, mostly, and another agent begins soon. If none does,
+// nobody observes them any more, and they do not keep a conflict open.
+func (d *Detector) Stopped(node string, now time.Time) {
+	for e := range d.open {
+		for _, b := range e.bindings {
+			if b.remote && b.holder.ID.Node == node {
+				b.stopped = now
+				d.finish(e, now)
+			}
+		}
+	}
 }
 
 // Recheck reports that a node withdrew a remote holder without a request. The message may be old, so the

@@ -191,7 +191,7 @@ var remoteTests = []scriptTest{
 			10s b@n2 announces
 			10.6s a drops`,
 		want: `10s suspected a b@n2
-			12s faded a b@n2`,
+			12.02s faded a b@n2`,
 		verdict: "no live holder",
 	},
 	{

@@ -298,7 +298,7 @@ func (d *Detector) ProbeRefused(s Probe, reason string, notBefore, now time.Time
 		}
 		d.finish(b.entry, now)
 	case d.inRound(s) != nil:
-		b.check.noReply = 0
+		b.check.noReply, b.stopped = 0, time.Time{}
 		d.refused(b, reason, notBefore, now, &fx)
 	}
 	return fx

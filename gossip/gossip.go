@@ -86,6 +86,7 @@ type Gossip struct {
 	kept    *keeper.Table // everybody's
 	out     outbox
 	asked   recent.Map[askedID, askedProbe] // probe requests of other nodes
+	unknown recent.Map[string, unknownNode]     // by NodeID: holders of nodes that are not known
 	reports map[detector.Key]*report
 	// memberLines is for the log.
 	memberLines memberLines
@@ -109,7 +110,7 @@ func New(opts Options) (*Gossip, error) {
 		queries: make(chan struct{}, maxQueries), answers: rate.NewLimiter(answerRate, answerBurst),
 		roster:  roster.New(wire.MemberIDOf(m.Node, m.Boot, m.Epoch), self, now),
 		senders: make(map[*roster.Node]*sender), queue: retry.New(now), reports: make(map[detector.Key]*report),
-		asked: recent.Map[askedID, askedProbe]{Half: maxAsked},
+		asked: recent.Map[askedID, askedProbe]{Half: maxAsked}, unknown: recent.Map[string, unknownNode]{Half: maxUnknown},
 	}
 	g.leases = lease.New(g.roster, g.queue, cmp.Or(opts.Replicas, DefaultReplicas), opts.Random)
 	g.kept = keeper.New(g.roster)

@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dupip/dupip/detector"
@@ -92,25 +93,24 @@ func (g *Gossip) receiveNotice(from *roster.Node, m wire.Notice, now time.Time) 
 		g.count.drop(dropNoKeeper)
 		return
 	}
-	// About nodes that are all unknown it is sent again: this node may come to know them soon.
-	if delivered, known := g.receiveOthers(from, m, now); delivered && known {
+	if g.receiveOthers(from, m, now) {
 		g.ack(from, wire.Ack{Seq: m.Seq}, now)
 	}
 }
 
-// receiveOthers handles other holders that a keeper reports. It reports whether there was room for them, and whether
-// one at least is known or there is nothing to know.
-func (g *Gossip) receiveOthers(from *roster.Node, n wire.Notice, now time.Time) (delivered, known bool) {
+// receiveOthers handles other holders that a keeper reports, and reports whether there was room for them. Those of nodes that are not known
+// yet it asks for again when they are.
+func (g *Gossip) receiveOthers(from *roster.Node, n wire.Notice, now time.Time) (delivered bool) {
 	if !g.leases.Has(n.Key) {
 		g.count.drop(dropNoHolder)
-		return true, true
+		return true
 	}
-	m, known := cluster.ConflictNotice{Key: n.Key}, true
+	m := cluster.ConflictNotice{Key: n.Key}
 	for _, b := range n.Others {
-		switch g.roster.ByID(b.Holder.ID.Node) {
+		switch node := b.Holder.ID.Node; g.roster.ByID(node) {
 		case nil:
 			g.count.drop(dropAbout)
-			known = false
+			g.unknown.Get(node, func() *unknownNode { return new(unknownNode) }).add(n.Key)
 		case g.roster.Self():
 			// The keeper may know a holder of ours that is no more, or that is not yet leased under this
 			// incarnation. We know better.
@@ -119,10 +119,45 @@ func (g *Gossip) receiveOthers(from *roster.Node, n wire.Notice, now time.Time) 
 			m.Bindings = append(m.Bindings, b)
 		}
 	}
-	if len(m.Bindings) == 0 {
-		return true, known
+	return len(m.Bindings) == 0 || g.deliverOf(from, m, now)
+}
+
+const (
+	// Of twice so many nodes that are not known it is remembered that they have holders, and of so many addresses of each which ones.
+	maxUnknown     = 512
+	maxUnknownKeys = 64
+)
+
+// unknownNode are the addresses of which a node that is not known has holders, as keepers say.
+type unknownNode struct {
+	keys []detector.Key
+	many bool // more than are remembered
+}
+
+func (u *unknownNode) add(key detector.Key) {
+	switch {
+	case slices.Contains(u.keys, key):
+	case len(u.keys) < maxUnknownKeys:
+		u.keys = append(u.keys, key)
+	default:
+		u.many = true
 	}
-	return g.deliverOf(from, m, now), true
+}
+
+// ask asks for the holders of a node that is known now: the keepers name them when they acknowledge leases.
+func (g *Gossip) ask(n *roster.Node, now time.Time) {
+	u := g.unknown.Get(n.ID, nil)
+	switch {
+	case u == nil:
+		return
+	case u.many:
+		g.leases.Resend(nil, now)
+	default:
+		for _, key := range u.keys {
+			g.leases.ResendKey(key, now)
+		}
+	}
+	*u = unknownNode{}
 }
 
 // receiveResend handles the request of a keeper to send it all leases again.

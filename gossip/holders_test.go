@@ -119,7 +119,7 @@ func TestNoticeIsRepeated(t *testing.T) {
 	})
 }
 
-// A notice about nodes that are not known yet is sent again: they will be known soon.
+// A notice about nodes that are not known yet is acknowledged, and when one of them is known its holders are asked for.
 func TestNoticeAboutUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet(t)
@@ -142,7 +142,7 @@ func TestNoticeAboutUnknown(t *testing.T) {
 			about          []string
 			acked, notices int
 		}{
-			{[]string{"x/y"}, 0, 0},
+			{[]string{"x/y"}, 1, 0},
 			{[]string{"x/y", c.member.NodeID()}, 1, 1},
 			{[]string{a.member.NodeID()}, 1, 0},
 			{nil, 1, 0},
@@ -159,6 +159,22 @@ func TestNoticeAboutUnknown(t *testing.T) {
 		}
 		if a.dropped(dropAbout) != 2 || a.dropped(dropOurs) != 1 {
 			t.Errorf("dropped %v", a.Status().Dropped)
+		}
+		// When the node is known its holders are asked for.
+		leases := a.sent(wire.KindLease)
+		f.startMember(cluster.Member{Name: "x", Boot: "y", Address: "x:7951", Role: cluster.Reporter}) // which keeps no leases
+		time.Sleep(100 * time.Millisecond)
+		if n, want := a.sent(wire.KindLease)-leases, uint64(3-a.Status().Kept); n != want { // a keeper of its own address needs no message
+			t.Errorf("%d leases were sent again, want %d", n, want)
+		}
+		// Invented nodes take little room.
+		for i := range 4 * maxUnknown {
+			a.from(keeper.member.ID, notice(fmt.Sprintf("x%d/y", i)))
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := a.unknown.Len(); n < maxUnknown || n > 2*maxUnknown {
+			t.Errorf("%d unknown nodes are remembered", n)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/members"
 	"github.com/dupip/dupip/gossip/roster"
 	"github.com/dupip/dupip/gossip/wire"
@@ -74,6 +75,9 @@ func (g *Gossip) changed(changes []roster.Change, now time.Time) {
 				g.unanswered(m, true, now)
 			}
 			g.leases.Moved(n, now)
+			if n.State == cluster.Left {
+				g.deliver(cluster.Stopped{Node: n.ID})
+			}
 			continue
 		case roster.Renewed:
 			g.leases.Renewed(n, now)
@@ -86,6 +90,7 @@ func (g *Gossip) changed(changes []roster.Change, now time.Time) {
 				g.put(n, resend{}, now) // it may not know that it was gone, and take its leases for acknowledged
 			}
 		}
+		g.ask(n, now)
 		g.reportAll(n, change.Again, now)
 	}
 }

@@ -168,7 +168,7 @@ func (g *Gossip) receiveAck(from *roster.Node, a wire.Ack, now time.Time) {
 	case nil, *request: // it has changed since
 	case *lease.Lease:
 		if len(a.Others) > 0 && !m.Gone {
-			if delivered, _ := g.receiveOthers(from, wire.Notice{Key: m.Key, Others: a.Others}, now); !delivered {
+			if !g.receiveOthers(from, wire.Notice{Key: m.Key, Others: a.Others}, now) {
 				return // it is sent again
 			}
 		}

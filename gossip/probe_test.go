@@ -198,7 +198,7 @@ func TestUnreachable(t *testing.T) {
 				}
 				p := who.probeOf(1)
 				nodes[0].RequestProbe(p, nil)
-				if took := eventually(t, 2*time.Second, "a reply", func() bool { return len(nodes[0].replies()) > 0 }); took.Round(10*time.Millisecond) != c.after {
+				if took := eventually(t, 3*time.Second, "a reply", func() bool { return len(nodes[0].replies()) > 0 }); took.Round(10*time.Millisecond) != c.after {
 					t.Errorf("after %v, want %v", took, c.after)
 				}
 				time.Sleep(5 * time.Second)
@@ -345,7 +345,7 @@ func TestProbeBootedAnew(t *testing.T) {
 		outcome := func(p detector.Probe) cluster.Outcome {
 			a.forgetMessages()
 			a.RequestProbe(p, nil)
-			time.Sleep(2 * time.Second)
+			time.Sleep(3 * time.Second)
 			synctest.Wait()
 			m := a.replies()
 			if len(m) != 1 || m[0].Probe != p {

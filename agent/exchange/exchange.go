@@ -144,6 +144,8 @@ func (x *Exchange) Receive(message cluster.Message, now time.Time) {
 		x.receiveReply(m, now)
 	case cluster.Returned:
 		x.Apply(x.Detector.Returned(m.Node, now), now)
+	case cluster.Stopped:
+		x.Detector.Stopped(m.Node, now)
 	}
 }
 

@@ -57,7 +57,7 @@ type Lease struct {
 }
 
 // Message is what other nodes send to this one: a ConflictNotice, a ProbeRequest, a ProbeReply, a
-// Query, Returned, or, to a reporter only, a Report.
+// Query, Returned, Stopped, or, to a reporter only, a Report.
 type Message interface{ message() }
 
 // ConflictNotice reports that an address that this node leased has holders on other nodes.
@@ -108,6 +108,12 @@ type ProbeReply struct {
 // Returned reports that a node is alive again that had left probe requests of this one without a
 // reply.
 type Returned struct {
+	// Node is its NodeID.
+	Node string
+}
+
+// Stopped reports that the agent of a node has ended in order, and does not run again yet.
+type Stopped struct {
 	// Node is its NodeID.
 	Node string
 }
@@ -249,5 +255,6 @@ func (ConflictNotice) message() {}
 func (ProbeRequest) message()   {}
 func (ProbeReply) message()     {}
 func (Returned) message()       {}
+func (Stopped) message()        {}
 func (Query) message()          {}
 func (Report) message()         {}

@@ -207,6 +207,15 @@ func (t *Table) Resend(to *roster.Node, now time.Time) {
 	}
 }
 
+// ResendKey has the leases of one key sent again at once.
+func (t *Table) ResendKey(key detector.Key, now time.Time) {
+	for _, l := range t.keys[key] {
+		for i := range l.keepers {
+			t.inform(l, &l.keepers[i], 0, now)
+		}
+	}
+}
+
 // Moved notes that an agent is there, or not any more and its messages are removed. It keeps the keys for which it ranks
 // among the first. One that comes takes the place of the one that ranked last there, which need not be informed: what a
 // former keeper knows expires.
