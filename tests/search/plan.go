@@ -53,7 +53,7 @@ func (e Event) String() string {
 }
 
 func seconds(d time.Duration) string {
-	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
+	return strconv.FormatInt(int64(d/time.Second), 10) + strings.TrimSuffix(strings.TrimRight(fmt.Sprintf(".%03d", d%time.Second/time.Millisecond), "0"), ".") + "s"
 }
 
 // String is the text of the plan, which [Parse] reads.

@@ -30,6 +30,14 @@ type Result struct {
 	Print     uint64
 }
 
+// String is one line.
+func (r Result) String() string {
+	if r.Broken != nil {
+		return r.Broken[0]
+	}
+	return fmt.Sprintf("%v, %d confirmed, %016x", r.Passed.Round(time.Second), r.Confirmed, r.Print)
+}
+
 // Play plays a plan, and then lets the world settle. trace, which may be nil, gets the steps of conflicts and, when a law is broken, what
 // agents know.
 func Play(p Plan, trace func(format string, args ...any)) Result {

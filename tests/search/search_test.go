@@ -2,56 +2,87 @@ package search
 
 import (
 	"flag"
+	"fmt"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 )
 
 var (
-	seeds    = flag.Int("seeds", 0, "how many seeds to play")
-	duration = flag.Duration("duration", 0, "how long to play, instead")
-	first    = flag.Uint64("seed", 1, "the first seed")
-	shrink   = flag.Int("shrink", 300, "how many worlds may be played to shrink a failure")
+	seeds    = flag.Int("seeds", 200, "how many seeds to play, if no duration is given")
+	duration = flag.Duration("duration", 0, "how long to play")
+	first    = flag.Uint64("seed", 1, "the first seed; 0 takes one from the clock")
+	worlds   = flag.Int("shrink", 2000, "how many worlds may be played to shrink a failure; 0 shrinks none")
 )
 
-// TestSearch plays seeds one after the other.
+// TestSearch plays seeds, as many at the same time as there are processors, and prints a line for each.
 func TestSearch(t *testing.T) {
-	many, start := *seeds, time.Now()
-	if many == 0 && *duration == 0 {
-		many = 200
+	start, seed := time.Now(), *first
+	if seed == 0 {
+		seed = uint64(start.Unix())
 	}
-	passed, confirmed, failed := time.Duration(0), 0, 0
-	n := 0
-	for seed := *first; n < many || *duration > 0 && time.Since(start) < *duration; seed++ {
-		n++
-		r := Play(Draw(seed), nil)
-		passed, confirmed = passed+r.Passed, confirmed+r.Confirmed
-		if len(r.Broken) == 0 {
+	from, n := seed, 0
+	more := func() bool {
+		if *duration > 0 {
+			return time.Since(start) < *duration
+		}
+		return n < *seeds
+	}
+	var passed time.Duration
+	confirmed, failed := 0, 0
+	for more() {
+		batch := make([]Result, 16*runtime.GOMAXPROCS(0))
+		if *duration == 0 {
+			batch = batch[:min(len(batch), *seeds-n)]
+		}
+		var wg sync.WaitGroup
+		next := make(chan int)
+		for range runtime.GOMAXPROCS(0) {
+			wg.Go(func() {
+				for i := range next {
+					batch[i] = Play(Draw(seed+uint64(i)), nil)
+				}
+			})
+		}
+		for i := range batch {
+			next <- i
+		}
+		close(next)
+		wg.Wait()
+		for i, r := range batch {
+			passed, confirmed = passed+r.Passed, confirmed+r.Confirmed
+			at := seed + uint64(i)
 			if testing.Verbose() {
-				t.Logf("seed %d: %v, %d confirmed, %016x", seed, r.Passed.Round(time.Second), r.Confirmed, r.Print)
+				fmt.Printf("seed %d: %s\n", at, r)
 			}
-			continue
+			if r.Broken == nil {
+				continue
+			}
+			if failed++; failed > 5 {
+				t.Errorf("seed %d: %s", at, r)
+				continue
+			}
+			less := Shrink(Draw(at), *worlds)
+			trace := ""
+			Play(less, func(format string, args ...any) { trace += fmt.Sprintf(format, args...) + "\n" })
+			t.Errorf("seed %d: %s\nshrunk, for the table in found_test.go:\n%s\n%s", at, r, less, trace)
 		}
-		failed++
-		t.Errorf("seed %d: %s", seed, r.Broken[0])
-		if *shrink > 0 {
-			less := Shrink(Draw(seed), *shrink)
-			t.Errorf("seed %d shrunk:\n%s\n", seed, less)
-			t.Errorf("%s", Play(less, t.Logf).Broken)
-		}
+		seed, n = seed+uint64(len(batch)), n+len(batch)
 	}
-	t.Logf("%d seeds, %.1f virtual hours, %d confirmations, %d failed", n, passed.Hours(), confirmed, failed)
+	t.Logf("%d seeds from %d on, %.1f virtual hours, %d confirmations, %d failed, in %v", n, from, passed.Hours(), confirmed, failed, time.Since(start).Round(time.Second))
 }
 
-// TestSame plays the same plans twice: the same must happen.
+// The same plan ends the same way, also when its text was read.
 func TestSame(t *testing.T) {
 	for seed := range uint64(20) {
 		p := Draw(seed)
-		if a, b := Play(p, nil), Play(p, nil); a.Print != b.Print || a.Confirmed != b.Confirmed {
-			t.Errorf("seed %d: %+v, and then %+v", seed, a, b)
-		}
 		read, err := Parse(p.String())
-		if err != nil || read.String() != p.String() {
-			t.Errorf("seed %d: %v, read\n%s\nwritten\n%s", seed, err, read, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, b := Play(p, nil), Play(read, nil); a.Print != b.Print || a.String() != b.String() {
+			t.Errorf("seed %d: %s, %016x, and then %s, %016x", seed, a, a.Print, b, b.Print)
 		}
 	}
 }

@@ -204,15 +204,17 @@ func (t *truth) mustFind(a, b *life) {
 	t.w.at(since+foundWithin+2*slower, check)
 }
 
-// few reports whether the nodes with an address are so few that all are notified of all others.
+// few reports whether the holders of an address are so few that each node with one is notified of all others: on at most 8 nodes
+// (gossip/keeper), and 4 on each (the detector).
 func (t *truth) few(key detector.Key) bool {
-	nodes := make(map[string]bool)
+	nodes, most := make(map[string]int), 0
 	for _, l := range t.lives {
 		if l.key == key && l.until(t.w.now)+forgottenWithin > t.w.now {
-			nodes[l.node] = true
+			nodes[l.node]++
+			most = max(most, nodes[l.node])
 		}
 	}
-	return len(nodes) <= 8
+	return len(nodes) <= 8 && most <= 4
 }
 
 // again checks all that there is once more after an agent's start.
