@@ -151,8 +151,9 @@ func (d *Detector) endOf(c *conflict, list []*binding, now time.Time) time.Time 
 		return b.check.latest.IsZero() && b.check.phase != probing
 	})
 	if enough(mayAnswer) {
-		// A second holder may be back: the end is postponed once, by the time of two rounds.
-		end = end.Add(d.opts.MinOverlap + 2*AnswerTime)
+		// A second holder may be back: the end is postponed once, by the time of two rounds, and of the answer of one that is asked again
+		// because the other's came too late.
+		end = end.Add(d.opts.MinOverlap + 3*AnswerTime)
 	}
 	return end
 }

@@ -228,17 +228,17 @@ func (a *agent) run() {
 				more = false
 			}
 		}
-		if at := a.due(); !at.IsZero() && !at.After(now) {
+		for n := 0; a.isDue(now); n++ {
+			if n == 8 || a.detector.Counts().Overdue > 0 {
+				a.w.truth.break_("overdue", "%s: something is still due when all is done", a.m.label)
+				return
+			}
 			a.exchange.Tick(now)
 			a.prober.Run(now)
 			if !a.saveAt.IsZero() && !a.saveAt.After(now) {
 				a.save()
 			}
 			a.act(now)
-			if at := a.due(); !at.IsZero() && !at.After(now) || a.detector.Counts().Overdue > 0 {
-				a.w.truth.break_("overdue", "%s: something is still due when all is done", a.m.label)
-				return
-			}
 		}
 		next = a.gossip.Turn(a.resumed, now)
 		a.resumed = false
@@ -251,6 +251,11 @@ func (a *agent) run() {
 
 func (a *agent) due() time.Time {
 	return schedule.Earlier(schedule.Earlier(a.exchange.NextTick(), a.prober.Next()), a.saveAt)
+}
+
+func (a *agent) isDue(now time.Time) bool {
+	at := a.due()
+	return !at.IsZero() && !at.After(now)
 }
 
 // receive takes a message of another node.

@@ -57,7 +57,7 @@ func (d *drawing) add(at time.Duration, who, verb string, args ...string) {
 
 // pods draws the lives of pods, which share few addresses.
 func (d *drawing) pods() {
-	addresses := 1 + d.IntN(3)
+	addresses, owners := 1+d.IntN(3), d.IntN(3)
 	for n := range 2 + d.IntN(2*d.plan.Nodes) {
 		at, node, name := d.in(0, d.end/2), d.node(), string(rune('a'+n))
 		args := []string{name, fmt.Sprintf("10.0.0.%d", 1+d.IntN(addresses))}
@@ -71,6 +71,9 @@ func (d *drawing) pods() {
 		}
 		if d.often(3) {
 			args = append(args, "quiet")
+		}
+		if owners > 0 {
+			args = append(args, []string{"given=no", "given=yes", "given=no"}[d.IntN(owners+1)])
 		}
 		d.add(at, node, "pod", args...)
 		d.life(at, node, name)
@@ -126,6 +129,13 @@ func (d *drawing) faults() {
 				}
 				d.add(at, node, "start", args...)
 				at += d.in(time.Second, 20*time.Second)
+			}
+		},
+		func(at time.Duration) { // an agent that ends in order, and begins late or not
+			node := d.node()
+			d.add(at, node, "stop")
+			if d.often(2) {
+				d.add(at+d.in(30*time.Second, 3*time.Minute), node, "start")
 			}
 		},
 		func(at time.Duration) { d.add(at, d.node(), "reboot", seconds(d.in(time.Second, time.Minute))) },

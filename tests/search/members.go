@@ -23,8 +23,8 @@ type pair struct {
 const (
 	// step is how often the pairs are looked at.
 	step = 200 * time.Millisecond
-	// A member is found within found, mostly, or else with the next exchange of states within exchange.
-	found, exchange_ = 2 * time.Second, 30 * time.Second
+	// A member is found within found, mostly, or else with the next exchange of states within anew.
+	found, anew = 2 * time.Second, 30 * time.Second
 	// One that is silent is given up after so long.
 	suspicion, dead = 5 * time.Second, 15 * time.Second
 )
@@ -113,7 +113,7 @@ func (ms *membership) pair(a, other *agent) {
 	case p.due == 0 && there:
 		p.due = w.now + w.between(50*time.Millisecond, found)
 		if w.chance(0.05) {
-			p.due = w.now + w.between(0, exchange_)
+			p.due = w.now + w.between(0, anew)
 		}
 	case p.due == 0:
 		p.due = w.now + w.between(suspicion, dead)

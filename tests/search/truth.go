@@ -20,6 +20,8 @@ const (
 	endedWithin, unsaidWithin = 8 * time.Second, 50 * time.Second
 	// restoredWithin is how long a conflict waits for holders after a restart, forgottenWithin for those of a node without an agent.
 	restoredWithin, forgottenWithin = 100 * time.Second, 5*time.Minute + 20*time.Second
+	// leftWithin is how long the holders of an agent that ended in order are listed by others.
+	leftWithin = 100 * time.Second
 	// answersWithin is what a holder may take that must be found. One that answers after slowFrom must not; both depend on packets
 	// between these.
 	answersWithin, slowFrom = 900 * time.Millisecond, 1100 * time.Millisecond
@@ -42,6 +44,7 @@ type truth struct {
 	changed   map[detector.Key]time.Duration
 	listed    map[suspicionOf][]detector.HolderID // the holders of a confirmed conflict
 
+	judged                    int  // how often
 	laws                      bool // must hold
 	confirmations, suspicions int
 	print                     uint64 // of all that happened
@@ -313,7 +316,30 @@ func (t *truth) saved(a *agent) {
 	k.savedIDs, k.savedOpen = clone(k.ids), clone(k.open)
 }
 
-func (t *truth) stops(a *agent, _ bool) { t.disturb(a.m, 0) }
+func (t *truth) stops(a *agent, orderly bool) {
+	t.disturb(a.m, 0)
+	if orderly && a.m.role == cluster.Agent {
+		t.mustLeave(a)
+	}
+}
+
+// mustLeave checks that the holders of an agent that ended in order, and did not begin again, keep no conflict open for long.
+func (t *truth) mustLeave(gone *agent) {
+	id, life, at := gone.m.id(), gone.m.life, t.w.now
+	calm := t.calm <= at && len(t.w.network.cuts) == 0 && t.w.network.loss == 0
+	t.w.after(leftWithin, func() {
+		if gone.m.life != life || gone.m.id() != id || !calm || t.calm > at+20*time.Second {
+			return
+		}
+		for _, a := range t.w.agents() {
+			for _, c := range a.detector.Conflicts(false) {
+				if i := slices.IndexFunc(c.Holders, func(b detector.Binding) bool { return b.Holder.ID.Node == id }); i >= 0 {
+					t.break_("left", "%s lists %s for %s, whose agent ended in order at %s", a.m.label, c.Holders[i].Holder.NetnsName, c.Key.IP, seconds(at))
+				}
+			}
+		}
+	})
+}
 
 func clone[K comparable](m map[K]bool) map[K]bool {
 	copied := make(map[K]bool, len(m))
@@ -342,6 +368,7 @@ func (t *truth) event(a *agent, e detector.Event) {
 		}
 	case detector.EventConfirmed:
 		t.confirmations++
+		t.mustJudge()
 		if !e.Restored {
 			if k.ids[c.ID] {
 				t.break_("ids", "%s confirms %s a second time", a.m.label, c.ID)
@@ -355,6 +382,7 @@ func (t *truth) event(a *agent, e detector.Event) {
 	case detector.EventChanged:
 		if c.State == detector.Confirmed {
 			t.overlapped(a, c)
+			t.mustJudge()
 		}
 	case detector.EventResolved, detector.EventFaded:
 		delete(k.open, c.Key)
@@ -404,7 +432,7 @@ func (t *truth) rightlyResolved(a *agent, e *detector.Event) {
 		if l.m != a.m {
 			calm = max(calm, t.calm)
 		}
-		if calm+15*time.Second < t.w.now && l.clear < t.w.now && l.from+15*time.Second < t.w.now && l.slow <= answersWithin && lists(&e.Conflict, l) {
+		if l.m.agent != nil && calm+15*time.Second < t.w.now && l.clear < t.w.now && l.from+15*time.Second < t.w.now && l.slow <= answersWithin && lists(&e.Conflict, l) {
 			live, local = live+1, local || l.m == a.m
 		}
 	}

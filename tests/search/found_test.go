@@ -1,0 +1,111 @@
+package search
+
+import "testing"
+
+// failures are plans that broke a law once, shrunk.
+var failures = []struct{ name, plan string }{
+	{
+		"a holder that takes 0.8 s was confirmed on its own node only: another node's request waited for 0.7 s",
+		`seed=25 nodes=3
+		63.192s n3 pod a 10.0.0.1 slow=0.814s quiet
+		112.096s n2 pod f 10.0.0.1`,
+	},
+	{
+		"a holder that takes 1.3 s was suspected every two seconds for ever: its late answer ended the penalty",
+		`seed=1 nodes=2
+		10s n1 pod a 10.0.0.1
+		20s n2 pod b 10.0.0.1 slow=1.3s
+		240s n1 stall 0.1s`,
+	},
+	{
+		"a holder that takes 1.8 s was confirmed by answers to earlier rounds",
+		`seed=1 nodes=2
+		10s n1 pod a 10.0.0.1
+		20s n2 pod b 10.0.0.1 slow=1.8s
+		240s n1 stall 0.1s`,
+	},
+	{
+		"a holder that left after the first round and came back before the second was confirmed",
+		`seed=219 nodes=2
+		47.418s n2 pod c 10.0.0.1 quiet
+		60.376s - loss 0.50 49.327s
+		65.648s n1 pod b 10.0.0.1
+		66.4s n1 end b
+		68.896s n1 pod a 10.0.0.1 quiet
+		69.812s n1 drop a
+		70.687s n1 take a`,
+	},
+	{
+		"a reporter that was cut off was never told of conflicts that had ended meanwhile",
+		`seed=176 nodes=2 reporter
+		45.683s n2 pod a 10.0.0.1
+		58.257s n2 pod b 10.0.0.1
+		128.011s n2 cut * 40.668s
+		146.376s n2 vanish b`,
+	},
+	{
+		"a reporter believed for ever what an agent had reported that was killed before it saved it",
+		`seed=555 nodes=2 reporter
+		79.508s n2 pod a 10.0.0.3 slow=0.099s
+		114.962s n2 kill
+		119.498s n1 pod d 10.0.0.3
+		122.915s n2 start
+		126.822s n2 kill
+		130.642s n2 end a`,
+	},
+	{
+		"a newcomer whose node did not reply kept another one from its second round",
+		`seed=1888 nodes=9
+		30.113s n7 pod j 10.0.0.2 slow=0.588s
+		38.925s n2 pod k 10.0.0.2
+		39.234s n9 pod f 10.0.0.2 slow=0.093s
+		40.032s n7 drop j
+		43.623s n7 cut * 1.22s
+		44.456s n7 take j
+		45.971s n9 pod i 10.0.0.2 slow=0.091s quiet
+		46.462s n9 cut * 2.646s`,
+	},
+	{
+		"the same with a slow newcomer",
+		`seed=1329 nodes=10
+		36.904s n6 pod j 10.0.0.1 slow=0.724s
+		37.144s n10 pod l 10.0.0.1 quiet
+		74.739s n3 pod a 10.0.0.1 slow=0.846s quiet
+		79.241s n10 drop l
+		79.578s n10 take l
+		82.927s n10 drop l
+		85.993s n3 pod d 10.0.0.1
+		87.682s n3 drop d
+		93.737s n10 take l
+		95.86s n3 take d`,
+	},
+	{
+		"a conflict of slow holders ended just before the one that had come back had answered twice",
+		`seed=700 nodes=2
+		13.258s n2 pod b 10.0.0.2 slow=0.711s quiet given=yes
+		119.238s n2 pod c 10.0.0.2 slow=0.761s given=yes
+		130.611s n2 drop c
+		133.419s n2 take c`,
+	},
+	{
+		"an agent that ended in order kept the conflicts of its pods open for five minutes",
+		`seed=1 nodes=2
+		10s n1 pod a 10.0.0.1
+		20s n2 pod b 10.0.0.1
+		60s n2 stop
+		240s n1 stall 0.1s`,
+	},
+}
+
+// What was found once is not broken again.
+func TestFound(t *testing.T) {
+	for _, f := range failures {
+		p, err := Parse(f.plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := Play(p, nil); r.Broken != nil {
+			t.Errorf("%s: %s", f.name, r)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package search
+
+import (
+	"time"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/judge"
+	"github.com/dupip/dupip/document/merge"
+)
+
+const (
+	// judgedAfter is after what time a step of a conflict is judged, maxJudged how often that is done in one world.
+	judgedAfter, maxJudged = 200 * time.Millisecond, 12
+	answerSize             = 1 << 20
+)
+
+// mustJudge has somebody ask all agents soon, and judge.
+func (t *truth) mustJudge() {
+	if t.judged++; t.judged <= maxJudged {
+		t.w.after(judgedAfter+t.w.between(0, 5*time.Second), t.judge)
+	}
+}
+
+// judge checks what one agent says of the conflicts of all, of which some do not answer.
+func (t *truth) judge() {
+	agents := t.w.agents()
+	if len(agents) == 0 {
+		return
+	}
+	asking := agents[t.w.random.IntN(len(agents))]
+	now := asking.m.clock()
+	var answers []document.Answer
+	for _, a := range agents {
+		if a.m.frozen || a.m.role != cluster.Agent || t.w.chance(0.2) && a != asking {
+			continue
+		}
+		own := a.answer()
+		packed, err := own.Encode(answerSize)
+		if err == nil {
+			own, _, err = document.DecodeAnswer(packed, a.m.name, a.m.boot, now)
+		}
+		if err != nil {
+			t.break_("answer", "what %s answers cannot be read: %v", a.m.label, err)
+			return
+		}
+		own.Self = a == asking
+		answers = append(answers, own)
+	}
+	ctx := judge.Around(asking.gossip.Members())
+	ctx.Now = now
+	merged, _ := merge.Conflicts(merge.Join(answers), everywhere)
+	open := make(map[detector.Key]string)
+	for _, c := range merged {
+		if c.State == detector.Resolved {
+			continue
+		}
+		if other := open[c.Key()]; other != "" {
+			t.break_("merged", "%s is open as %s and as %s", c.IP, other, c.ID)
+		}
+		open[c.Key()] = c.ID
+		if made := judge.Of(c, ctx); made != nil {
+			t.justly(c, made)
+		}
+	}
+}
+
+// answer is what an agent answers when it is asked for conflicts. Its pods run.
+func (a *agent) answer() document.Answer {
+	answer := document.Answer{Node: a.m.name, BootID: a.m.boot, At: a.m.clock()}
+	for _, c := range a.detector.Conflicts(true) {
+		doc := document.NewConflict(c)
+		for n := range doc.Holders {
+			if doc.Holders[n].NodeID() == a.m.id() {
+				doc.Holders[n].Facts = &document.Facts{Behind: document.BehindRunning}
+			}
+		}
+		answer.Conflicts = append(answer.Conflicts, doc)
+	}
+	return answer
+}
+
+// justly checks that nobody is told to remove the only holder that was given the address.
+func (t *truth) justly(c document.Conflict, made *document.Judgement) {
+	var right *life
+	for _, l := range t.holders(c.Key()) {
+		switch {
+		case l.given == detector.GivenUnknown, l.given == detector.GivenYes && right != nil:
+			return
+		case l.given == detector.GivenYes:
+			right = l
+		}
+	}
+	for _, j := range made.Holders {
+		if b := c.Holders[j.Holder]; right != nil && right.is(b.ID()) && j.Verdict == document.Remove && j.Reason != document.ReasonGone {
+			t.break_("justly", "%s of %s is to be removed, because it is %q", right, c.IP, j.Reason)
+		}
+	}
+}
