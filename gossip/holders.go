@@ -107,11 +107,13 @@ func (g *Gossip) receiveOthers(from *roster.Node, n wire.Notice, now time.Time) 
 	}
 	m := cluster.ConflictNotice{Key: n.Key}
 	for _, b := range n.Others {
-		switch node := b.Holder.ID.Node; g.roster.ByID(node) {
-		case nil:
+		node := b.Holder.ID.Node
+		switch other := g.roster.ByID(node); {
+		case other == nil:
 			g.count.drop(dropAbout)
 			g.unknown.Get(node, func() *unknownNode { return new(unknownNode) }).add(n.Key)
-		case g.roster.Self():
+		case other.State == cluster.Left: // its next agent leases what is still there
+		case other == g.roster.Self():
 			// The keeper may know a holder of ours that is no more, or that is not yet leased under this
 			// incarnation. We know better.
 			g.count.drop(dropOurs)

@@ -287,7 +287,7 @@ func (t *truth) lastTwo(key detector.Key) (last time.Duration) {
 // forgets reports whether a conflict waits for a node that is not there any more: its boot is over, or its agent does not run.
 func (t *truth) forgets(a *agent, c *detector.Conflict) bool {
 	return slices.ContainsFunc(c.Holders, func(b detector.Binding) bool {
-		return b.Unreachable && !slices.ContainsFunc(t.w.agents(), func(o *agent) bool { return o.m.id() == b.Holder.ID.Node })
+		return !slices.ContainsFunc(t.w.agents(), func(o *agent) bool { return o.m.id() == b.Holder.ID.Node })
 	}) && t.w.now < t.calm+forgottenWithin
 }
 
