@@ -48,6 +48,7 @@ func (x *Exchange) Publish() {
 		case change.Ended:
 			// The network may have spanned the cluster when the binding was leased.
 			x.Cluster.Withdraw(b.Key, b.Holder.ID, change.OtherNodes)
+			x.gone(b.Key, b.Holder.ID)
 		case x.clusterWide(b.Key.Network):
 			x.Cluster.Lease(cluster.Lease{Key: b.Key, Binding: bindingOf(b, change.Occurrences)})
 		}

@@ -46,7 +46,7 @@ func (x *Exchange) advance(r *request, now time.Time) {
 	local := x.find(r.Key, r.Holder)
 	switch {
 	case local == nil:
-		x.end(r, cluster.Gone, "it does not have the address any more")
+		x.end(r, cluster.Gone, goneReason)
 	case r.attempts == detector.MaxAttempts && r.forwards:
 		x.end(r, cluster.Forwards, "")
 	case r.attempts == detector.MaxAttempts:
@@ -114,6 +114,15 @@ func (x *Exchange) answered(s *detector.Sighting) {
 			r.began, r.configured = s.At, s.Evidence == detector.Configured
 			x.end(r, cluster.Answered, "")
 		}
+	}
+}
+
+const goneReason = "it does not have the address any more"
+
+// gone ends the requests about a holder that does not have the address any more: should it come back, it was not asked.
+func (x *Exchange) gone(key detector.Key, id detector.HolderID) {
+	for _, r := range slices.Clone(x.requests.byTarget[target{key, id}]) {
+		x.end(r, cluster.Gone, goneReason)
 	}
 }
 

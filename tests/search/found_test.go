@@ -88,6 +88,14 @@ var failures = []struct{ name, plan string }{
 		133.419s n2 take c`,
 	},
 	{
+		"a request about a holder that had left and come back was answered as if it had been silent",
+		`seed=13905 nodes=2
+		58.106s n1 pod c 10.0.0.2
+		76.293s n2 pod e 10.0.0.2 slow=0.604s
+		108.443s n2 drop e
+		108.544s n2 take e`,
+	},
+	{
 		"an agent that ended in order kept the conflicts of its pods open for five minutes",
 		`seed=1 nodes=2
 		10s n1 pod a 10.0.0.1

@@ -71,7 +71,7 @@ func (m *machine) freeze(lasts time.Duration) {
 		return
 	}
 	m.frozen = true
-	m.w.truth.frozen(m, true)
+	m.w.truth.disturb(m, lasts+time.Second)
 	boot := m.boot
 	m.w.after(lasts, func() {
 		if m.boot != boot {
@@ -79,7 +79,6 @@ func (m *machine) freeze(lasts time.Duration) {
 		}
 		m.frozen = false
 		m.suspended += lasts
-		m.w.truth.frozen(m, false)
 		waiting := m.waiting
 		m.waiting = nil
 		for _, do := range waiting {
@@ -285,16 +284,13 @@ func (m *machine) stall(lasts time.Duration) {
 
 // reboot ends everything on the machine, which begins anew after a while.
 func (m *machine) reboot(lasts time.Duration) {
-	m.frozen = m.frozen && m.agent == nil
+	m.frozen = false
 	m.stop(false)
 	for _, p := range m.pods {
 		p.lose(true)
 		p.gone = true
 	}
-	if m.frozen {
-		m.w.truth.frozen(m, false)
-	}
-	m.pods, m.netns, m.frozen, m.waiting, m.off = nil, 0, false, nil, true
+	m.pods, m.netns, m.waiting, m.off = nil, 0, nil, true
 	m.anew()
 	m.w.truth.disturb(m, lasts)
 	life := m.life

@@ -3,6 +3,7 @@ package search
 import (
 	"flag"
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ var (
 	seeds    = flag.Int("seeds", 200, "how many seeds to play, if no duration is given")
 	duration = flag.Duration("duration", 0, "how long to play")
 	first    = flag.Uint64("seed", 1, "the first seed; 0 takes one from the clock")
+	plan     = flag.String("plan", "", "a file with a plan to play")
 	worlds   = flag.Int("shrink", 2000, "how many worlds may be played to shrink a failure; 0 shrinks none")
 )
 
@@ -84,5 +86,25 @@ func TestSame(t *testing.T) {
 		if a, b := Play(p, nil), Play(read, nil); a.Print != b.Print || a.String() != b.String() {
 			t.Errorf("seed %d: %s, %016x, and then %s, %016x", seed, a, a.Print, b, b.Print)
 		}
+	}
+}
+
+// TestPlan plays the plan of a file, and shows its steps.
+func TestPlan(t *testing.T) {
+	if *plan == "" {
+		t.Skip("no -plan")
+	}
+	text, err := os.ReadFile(*plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Parse(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Play(p, func(format string, args ...any) { fmt.Printf(format+"\n", args...) })
+	fmt.Println(r)
+	if r.Broken != nil {
+		t.Error(r)
 	}
 }

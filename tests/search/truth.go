@@ -114,21 +114,6 @@ func (t *truth) unsettled(a, other *agent, known bool) {
 	}
 }
 
-// frozen notes the beginning and the end of a suspension.
-func (t *truth) frozen(m *machine, is bool) {
-	t.disturb(m, 0)
-	if is {
-		t.calmAt[m], t.calm = 1<<60, 1<<60
-		return
-	}
-	t.calmAt[m], t.calm = t.w.now+time.Second, t.w.now
-	for _, other := range t.w.machines {
-		if other.frozen {
-			t.calm = 1 << 60
-		}
-	}
-}
-
 func (t *truth) muted(p *pod) {
 	for _, l := range t.lives {
 		if l.pod == p && l.to == 0 {
