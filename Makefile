@@ -2,7 +2,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: check-release release verify-release help build image demo run unit quick test test-vm bench scale scenarios compare soak soak-audit vulncheck manifests schema generate lint lint-c need-go need-root
+.PHONY: check-release release verify-release help build image demo run unit quick test test-vm bench scale scenarios compare search soak soak-audit vulncheck manifests schema generate lint lint-c need-go need-root
 
 GO := $(shell tests/find-go.sh)
 ifneq ($(GO),)
@@ -102,6 +102,10 @@ compare: need-root build ## (root) other detectors on the packets of the scenari
 	@tests/install.sh compare
 	@$(GO) test -C tests -c -o ../bin/compare.test ./scenarios
 	@cd tests/scenarios && DUPIP_TEST_BIN=../../bin/dupip ../../bin/compare.test -compare -test.run TestScenarios -test.timeout 30m $(if $(ID),-id='$(ID)')
+
+search: need-go ## random lives of small clusters in virtual time, a line for each; DURATION=10m or SEEDS=400, SEED=7 is the first; PLAN=file plays one
+	@cd tests/search && $(GO) test -count=1 -timeout 48h -v . -run '^$(if $(PLAN),TestPlan,TestSearch)$$' \
+		-seed $(or $(SEED),0) $(if $(SEEDS),-seeds $(SEEDS),-duration $(or $(DURATION),10m)) $(if $(PLAN),-plan '$(abspath $(PLAN))')
 
 soak: need-root need-go ## (root) a random life of pods on three nodes; DURATION=10m SEED=7 plays one again, LOSS=3 loses 3%
 	@cd tests/soak && $(GO) test -count=1 -timeout 48h -v -run TestSoak . \

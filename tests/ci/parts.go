@@ -79,6 +79,7 @@ var parts = []part{
 	ofTests("faults", timed, 320, "eight nodes and a bad network; floods and forged gossip", "./faults").with("-parallel=4"),
 	ofTests("alerting", timed, 120, "a real Prometheus and Alertmanager get all metrics, and the alerts arrive", "./alerting"),
 	ofTests("soak", timed, 10, "the soaks' plans, the kernel's truth and the judge", "./soak/judge", "./soak/plan", "./soak/truth"),
+	ofTests("search", spare, 90, "random lives of small clusters in virtual time, and all that broke a law once", "./search").with("-seeds=2000"),
 	ofTests("scale", timed, 40, "the network of the clusters in virtual time, and a small cluster", "./scale/..."),
 
 	{
@@ -137,6 +138,7 @@ PATH="$newest/usr/bin:$PATH" go test -C tests -count=1 -v -timeout 30m -p 1 ./cr
 	ofTests("linux-6.1", spare, 900, "all that is for Linux 6.1, in an emulated machine", "./vm").needs("vm").atMost(70 * time.Minute).having("DUPIP_TEST_KERNEL=6.1").in("release"),
 	ofTests("linux-6.12", spare, 900, "all that is for Linux 6.12", "./vm").needs("vm").atMost(70 * time.Minute).having("DUPIP_TEST_KERNEL=6.12").in("release"),
 	ofTests("linux-newest", spare, 900, "the same under the newest kernel that Debian has", "./vm").needs("vm").atMost(70 * time.Minute).having("DUPIP_TEST_KERNEL=newest").in("release"),
+	ofTests("search-new", spare, 620, "ten minutes of new seeds", "./search").with("-v", "-run=^TestSearch$", "-duration=10m", "-seed=0").in("release"),
 	ofTests("soaks", spare, 1300, "a random life of pods, and of their books, for ten minutes each", "./soak", "./soak/audit").with("-p=1", "-duration=10m").in("release"),
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 )
 
 // One of three holders ends, and with it the record of its node; the conflict of the other two goes on, and they have no second
@@ -37,6 +38,50 @@ func TestOneOfThreeEnds(t *testing.T) {
 			if len(merged.Holders) != 2 {
 				t.Errorf("%+v", merged.Holders)
 			}
+		}
+	}
+}
+
+// What an agent reported that was started again, and has not reported again since, has ended; so has all of a node that was booted anew,
+// at once, and of one that is away for long.
+func TestNotReportedAgain(t *testing.T) {
+	agent := func(boot string, epoch int64, since time.Time) []cluster.Member {
+		return []cluster.Member{{Name: "red", Boot: boot, Epoch: epoch, Role: cluster.Agent, State: cluster.Alive, Since: since}}
+	}
+	for _, tt := range []struct {
+		name    string
+		boot    string
+		epoch   int64
+		again   bool // it is reported again
+		away    bool
+		ends    time.Duration // 0 for never
+		forever time.Duration
+	}{
+		{name: "the same agent, found again", boot: "boot", epoch: 1, forever: 10 * time.Minute},
+		{name: "another agent", boot: "boot", epoch: 2, ends: reportedAgain},
+		{name: "another agent, which reports it", boot: "boot", epoch: 2, again: true, forever: 10 * time.Minute},
+		{name: "another boot", boot: "anew", epoch: 1, ends: -1}, // at once
+		{name: "away", away: true, ends: awayAfter},
+	} {
+		w := newWorld(t)
+		c := w.conflict(1, detector.Confirmed)
+		w.p.Members(agent("boot", 1, w.now), w.now)
+		w.p.Conflict(cluster.Report{Node: "red/boot", Epoch: 1}, c, w.now)
+		began := w.now
+		for w.now.Sub(began) < max(tt.ends+20*time.Second, tt.forever) {
+			if tt.again && w.now.Sub(began) == time.Minute {
+				w.p.Conflict(cluster.Report{Node: "red/boot", Epoch: 2}, c, w.now)
+			}
+			members := agent(tt.boot, tt.epoch, began)
+			if tt.away {
+				members = nil
+			}
+			w.p.Members(members, w.now)
+			open := len(w.p.state.conflicts) > 0
+			if passed := w.now.Sub(began); open == (tt.ends != 0 && passed >= tt.ends) {
+				t.Fatalf("%s: after %v it is open: %v", tt.name, passed, open)
+			}
+			w.now = w.now.Add(10 * time.Second)
 		}
 	}
 }
