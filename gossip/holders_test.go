@@ -179,6 +179,33 @@ func TestNoticeAboutUnknown(t *testing.T) {
 	})
 }
 
+// The agent is notified of a node that leaves in order, not of one that dies, and what keepers say of the holders of one that left waits for
+// its next agent.
+func TestStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeNet(t)
+		nodes := f.startMany(5)
+		a, b, c := nodes[0], nodes[1], nodes[2]
+		time.Sleep(10 * time.Second)
+		a.hold(testKey(1), 1)
+		b.hold(testKey(1), 2)
+		time.Sleep(time.Second)
+		b.leave()
+		c.kill()
+		time.Sleep(time.Second)
+		if m, _ := messages[cluster.Stopped](a); len(m) != 1 || m[0].Node != b.member.NodeID() {
+			t.Errorf("stopped: %+v", m)
+		}
+		a.forgetMessages()
+		time.Sleep(4 * time.Minute) // all leases are refreshed, and their keepers name the others
+		if m, _ := messages[cluster.ConflictNotice](a); len(m) != 0 {
+			t.Errorf("notices %+v", m)
+		}
+		f.start("node-1", testBoot, 2).hold(testKey(1), 2)
+		eventually(t, 2*time.Second, "a notice", a.knows(testKey(1), "node-1"))
+	})
+}
+
 // A keeper records a withdrawal also while its agent has no room for the news, which comes when it has.
 func TestWithdrawnWhileBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -127,6 +127,37 @@ func TestReporter(t *testing.T) {
 	})
 }
 
+// A reporter that was lost for a while is informed of what has ended meanwhile. One that is new is not, and nobody is when that is long ago.
+func TestEndedWhileAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeNet(t)
+		a := f.startMany(1)[0]
+		r := f.startReporter(1)
+		time.Sleep(time.Second)
+		for n := range 3 {
+			a.conflict(t, n, "confirmed")
+		}
+		time.Sleep(time.Second)
+		expectReports(t, r, "node-0 10.0.0.0 confirmed", "node-0 10.0.0.1 confirmed", "node-0 10.0.0.2 confirmed")
+		for n, away := range []time.Duration{time.Minute, keepEnded + time.Second} {
+			f.left(r.member, false)
+			a.conflict(t, n, "resolved")
+			time.Sleep(away)
+			f.joined(r.member)
+			time.Sleep(time.Second)
+			if n == 0 {
+				expectReports(t, r, "node-0 10.0.0.0 resolved", "node-0 10.0.0.1 confirmed", "node-0 10.0.0.2 confirmed")
+			} else {
+				expectReports(t, r, "node-0 10.0.0.2 confirmed")
+			}
+		}
+		a.conflict(t, 2, "resolved")
+		late := f.startMember(cluster.Member{Name: "reporter-2", Boot: "pod", Address: "reporter-2:7951", Role: cluster.Reporter})
+		time.Sleep(time.Second)
+		expectReports(t, late)
+	})
+}
+
 // The open conflicts that are remembered have a bound, also while a reporter acknowledges nothing. What is known changes
 // all the same.
 func TestReportsAreBounded(t *testing.T) {
