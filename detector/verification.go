@@ -37,7 +37,7 @@ func (d *Detector) nextRound(c *conflict, list []*binding, now time.Time, fx *Ef
 
 // isCurrent reports whether the latest answer belongs to the round that was due at a time, and others can still be paired with it.
 func (c *check) isCurrent(round, now time.Time) bool {
-	return !round.IsZero() && !c.latest.Before(round) && now.Sub(c.latest) <= pairTime
+	return !round.IsZero() && !c.asked.Before(round) && now.Sub(c.latest) <= pairTime
 }
 
 // pause returns the time between two rounds. Probes cost the pods' network a few frames, so there are
@@ -130,7 +130,7 @@ func (c *check) unpair() {
 	for o := range c.since {
 		delete(o.since, c)
 	}
-	c.since, c.answers, c.latest = nil, 0, time.Time{}
+	c.since, c.answers, c.latest, c.asked = nil, 0, time.Time{}, time.Time{}
 }
 
 // together reports whether two holders answered the same two rounds, both for at least overlap.
@@ -142,7 +142,7 @@ func (c *check) togetherWith(o *check) time.Duration {
 	if since.IsZero() || c.latest.Sub(o.latest).Abs() > pairTime {
 		return -1
 	}
-	return schedule.Earlier(c.latest, o.latest).Sub(since)
+	return schedule.Earlier(c.asked, o.asked).Sub(since)
 }
 
 // stragglerUntil returns until when a confirmation waits for a holder that has been probed once at most in this

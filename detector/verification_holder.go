@@ -53,8 +53,10 @@ type check struct {
 	deferral deferral // while waiting or blocked
 
 	// latest is when the holder answered last, answers is in how many rounds, and since has from when on it has answered together with
-	// others. All are zero until it answers, and after a round without an answer.
+	// others. All are zero until it answers, and after a round without an answer. A remote holder may have answered earlier, by what its
+	// node's reply took; surely it did not before asked.
 	latest     time.Time
+	asked      time.Time
 	answers    int
 	since      map[*check]time.Time
 	proven     bool      // the holder is one of a confirmed conflict
@@ -205,7 +207,10 @@ func (d *Detector) answered(b *binding, s *Sighting, now time.Time) {
 		}
 		b.life = s.Life
 	}
-	c.latest = at
+	c.latest, c.asked = at, at
+	if b.remote {
+		c.asked = c.began
+	}
 	c.answers++
 	b.pair()
 	b.entry.resetPenalty(b.holder.ID)

@@ -340,7 +340,8 @@ func answerAll(start time.Time, list []*binding, spans []span) {
 		}
 		slices.SortStableFunc(order, func(i, j int) int { return gocmp.Compare(spans[i][round], spans[j][round]) })
 		for _, i := range order {
-			list[i].check.latest = start.Add(time.Duration(spans[i][round] * float64(time.Second)))
+			at := start.Add(time.Duration(spans[i][round] * float64(time.Second)))
+			list[i].check.latest, list[i].check.asked = at, at
 			list[i].pair()
 		}
 	}

@@ -164,6 +164,9 @@ func (a *agent) input(do func(now time.Time)) {
 
 // see is a packet of a pod that the observer reports.
 func (a *agent) see(p *pod, evidence detector.Evidence, answer bool) {
+	if !a.ready {
+		return // the interface is not observed yet
+	}
 	s := detector.Sighting{Key: p.key, Holder: p.holder(), Evidence: evidence, Answer: answer, At: a.m.clock()}
 	a.input(func(now time.Time) {
 		if !p.gone {

@@ -287,6 +287,7 @@ func (t *truth) starts(a *agent, fresh bool) {
 	if k.boot != a.m.boot { // the state becomes history
 		k.boot = a.m.boot
 		clear(k.open)
+		clear(k.savedOpen)
 	}
 	k.started, k.restored = t.w.now, a.m.file != nil
 }
