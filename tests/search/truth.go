@@ -178,6 +178,9 @@ func (t *truth) mustFind(a, b *life) {
 			calm = max(calm, t.calm)
 		}
 		due := max(since+foundWithin+2*slower, calm+settledWithin, a.clear, b.clear)
+		if !t.few(a.key) { // then it is enough that each is listed with one that may be found later
+			due = max(due, since+settledWithin)
+		}
 		if due > t.w.now {
 			t.w.at(min(due, t.w.now+time.Minute), check)
 			return
