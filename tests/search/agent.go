@@ -112,12 +112,12 @@ func (a *agent) restore() {
 	now := a.m.clock()
 	s, invalid, err := state.Decode(a.m.file, a.options(), now)
 	if err != nil || len(invalid) > 0 {
-		a.w.truth.break_("state", "the state cannot be read: %v %v", err, invalid)
+		a.w.truth.broke("state", "the state cannot be read: %v %v", err, invalid)
 		return
 	}
 	effects, dropped := a.detector.Restore(s.Snapshot, now)
 	if dropped > 0 {
-		a.w.truth.break_("state", "%d conflicts of the state cannot be restored", dropped)
+		a.w.truth.broke("state", "%d conflicts of the state cannot be restored", dropped)
 	}
 	a.exchange.Apply(effects, now)
 }
@@ -233,7 +233,7 @@ func (a *agent) run() {
 		}
 		for n := 0; a.isDue(now); n++ {
 			if n == 8 || a.detector.Counts().Overdue > 0 {
-				a.w.truth.break_("overdue", "%s: something is still due when all is done", a.m.label)
+				a.w.truth.broke("overdue", "%s: something is still due when all is done", a.m.label)
 				return
 			}
 			a.exchange.Tick(now)
@@ -247,7 +247,6 @@ func (a *agent) run() {
 		a.resumed = false
 		busy = len(a.inputs) > 0 || len(a.gossip.Messages()) > 0
 	}
-	a.w.truth.look(a)
 	next = schedule.Earlier(next, a.due())
 	a.wakeAt(a.w.now + max(next.Sub(now), 10*time.Microsecond))
 }
@@ -270,7 +269,7 @@ func (a *agent) receive(m cluster.Message, now time.Time) {
 	}
 	c, err := document.DecodeReport(report.Conflict, report.Node, now)
 	if err != nil {
-		a.w.truth.break_("report", "a report of %s is refused: %v", report.Node, err)
+		a.w.truth.broke("report", "a report of %s is refused: %v", report.Node, err)
 		return
 	}
 	a.planner.Conflict(report, c, now)

@@ -42,7 +42,7 @@ func (t *truth) judge() {
 			own, _, err = document.DecodeAnswer(packed, a.m.name, a.m.boot, now)
 		}
 		if err != nil {
-			t.break_("answer", "what %s answers cannot be read: %v", a.m.label, err)
+			t.broke("answer", "what %s answers cannot be read: %v", a.m.label, err)
 			return
 		}
 		own.Self = a == asking
@@ -57,7 +57,7 @@ func (t *truth) judge() {
 			continue
 		}
 		if other := open[c.Key()]; other != "" {
-			t.break_("merged", "%s is open as %s and as %s", c.IP, other, c.ID)
+			t.broke("merged", "%s is open as %s and as %s", c.IP, other, c.ID)
 		}
 		open[c.Key()] = c.ID
 		if made := judge.Of(c, ctx); made != nil {
@@ -94,7 +94,7 @@ func (t *truth) justly(c document.Conflict, made *document.Judgement) {
 	}
 	for _, j := range made.Holders {
 		if b := c.Holders[j.Holder]; right != nil && right.is(b.ID()) && j.Verdict == document.Remove && j.Reason != document.ReasonGone {
-			t.break_("justly", "%s of %s is to be removed, because it is %q", right, c.IP, j.Reason)
+			t.broke("justly", "%s of %s is to be removed, because it is %q", right, c.IP, j.Reason)
 		}
 	}
 }

@@ -108,7 +108,7 @@ func (t *truth) agree() {
 		judged[j.IP] = true
 	}
 	if !maps.Equal(open, judged) {
-		t.break_("reporter", "agents have conflicts of %v, the reporter of %v", slices.Sorted(maps.Keys(open)), slices.Sorted(maps.Keys(judged)))
+		t.broke("reporter", "agents have conflicts of %v, the reporter of %v", slices.Sorted(maps.Keys(open)), slices.Sorted(maps.Keys(judged)))
 	}
 }
 
@@ -128,7 +128,7 @@ func (t *truth) forgotten() {
 			}
 		}
 		if len(left) > 0 {
-			t.break_("forgotten", "%s still has %s", a.m.label, strings.Join(left, ", "))
+			t.broke("forgotten", "%s still has %s", a.m.label, strings.Join(left, ", "))
 		}
 	}
 }

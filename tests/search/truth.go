@@ -2,33 +2,12 @@ package search
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
-)
-
-// The limits of what must hold.
-const (
-	overlap = time.Second // the detector's default
-	// foundWithin is from when two holders can be found until all nodes with a holder have confirmed it; settledWithin from the last
-	// fault.
-	foundWithin, settledWithin = 3 * time.Second, 10 * time.Second
-	// endedWithin is from the end of the last but one holder until nobody lists the conflict any more, unsaidWithin the same if nobody
-	// says that it ended.
-	endedWithin, unsaidWithin = 8 * time.Second, 50 * time.Second
-	// restoredWithin is how long a conflict waits for holders after a restart, forgottenWithin for those of a node without an agent.
-	restoredWithin, forgottenWithin = 100 * time.Second, 5*time.Minute + 20*time.Second
-	// leftWithin is how long the holders of an agent that ended in order are listed by others.
-	leftWithin = 100 * time.Second
-	// answersWithin is what a holder may take that must be found. One that answers after slowFrom must not; both depend on packets
-	// between these.
-	answersWithin, slowFrom = 900 * time.Millisecond, 1100 * time.Millisecond
-	// penaltyTime is the longest that a holder is not believed which left probes unanswered.
-	penaltyTime = 80 * time.Second
-	// maxSuspicions is how often an address may be suspected at a node while nothing changes.
-	maxSuspicions = 12
 )
 
 // truth knows what is so, and what must hold.
@@ -74,8 +53,8 @@ type memory struct {
 	boot            string
 }
 
-// break_ notes that a law is broken. A world ends then.
-func (t *truth) break_(law, format string, args ...any) {
+// broke notes that a law is broken. A world ends then.
+func (t *truth) broke(law, format string, args ...any) {
 	if !t.laws {
 		return
 	}
@@ -161,124 +140,6 @@ func (t *truth) holders(key detector.Key) (list []*life) {
 	return list
 }
 
-// mustFind checks that two holders are found.
-func (t *truth) mustFind(a, b *life) {
-	since := max(a.from, b.from)
-	slower := max(a.slow, b.slow)
-	if slower > answersWithin {
-		return
-	}
-	var check func()
-	check = func() {
-		if a.to != 0 || b.to != 0 || a.m.agent == nil || b.m.agent == nil {
-			return // the start of an agent is a fault, after which this is checked again
-		}
-		calm := max(t.calmAt[a.m], t.calmAt[b.m]) + time.Second
-		if a.m != b.m {
-			calm = max(calm, t.calm)
-		}
-		due := max(since+foundWithin+2*slower, calm+settledWithin, a.clear, b.clear)
-		if !t.few(a.key) { // then it is enough that each is listed with one that may be found later
-			due = max(due, since+settledWithin)
-		}
-		if due > t.w.now {
-			t.w.at(min(due, t.w.now+time.Minute), check)
-			return
-		}
-		for _, m := range slices.Compact([]*machine{a.m, b.m}) {
-			c := m.agent.confirmed(a.key)
-			if c == nil || t.few(a.key) && (!lists(c, a) || !lists(c, b)) {
-				t.break_("found", "%s does not list %s and %s of %s; they can be found since %s", m.label, a, b, a.key.IP, seconds(since))
-			}
-		}
-	}
-	t.w.at(since+foundWithin+2*slower, check)
-}
-
-// few reports whether the holders of an address are so few that each node with one is notified of all others: on at most 8 nodes
-// (gossip/keeper), and 4 on each (the detector).
-func (t *truth) few(key detector.Key) bool {
-	nodes, most := make(map[string]int), 0
-	for _, l := range t.lives {
-		if l.key == key && l.until(t.w.now)+forgottenWithin > t.w.now {
-			nodes[l.node]++
-			most = max(most, nodes[l.node])
-		}
-	}
-	return len(nodes) <= 8 && most <= 4
-}
-
-// again checks all that there is once more after an agent's start.
-func (t *truth) again(m *machine) {
-	for i, a := range t.lives {
-		for _, b := range t.lives[:i] {
-			if a.key == b.key && a.to == 0 && b.to == 0 && (a.m == m || b.m == m) {
-				t.mustFind(a, b)
-			}
-		}
-	}
-}
-
-// mustEnd checks that the conflicts of an address end.
-func (t *truth) mustEnd(key detector.Key, since time.Duration) {
-	var check func()
-	check = func() {
-		if t.lastTwo(key) > since {
-			return // a later end has a check of its own
-		}
-		due := since + endedWithin
-		for _, l := range t.lives {
-			if l.key == key && l.to != 0 && !l.told {
-				due = max(due, l.to+unsaidWithin)
-			}
-		}
-		due = max(due, t.calm+settledWithin)
-		for _, m := range t.w.machines {
-			if m.role != cluster.Agent {
-				continue
-			}
-			if m.agent == nil {
-				due = max(due, t.w.now+10*time.Second)
-			}
-			if k := t.known[m]; k != nil && k.restored {
-				due = max(due, k.started+restoredWithin)
-			}
-		}
-		if due > t.w.now {
-			t.w.at(due, check)
-			return
-		}
-		for _, a := range t.w.agents() {
-			if c := a.confirmed(key); c != nil && !t.forgets(a, c) {
-				t.break_("ended", "%s lists %s of %s as %s; it ended at %s", a.m.label, c.ID, key.IP, c.State, seconds(since))
-			}
-		}
-	}
-	t.w.at(since+endedWithin, check)
-}
-
-// lastTwo is when an address had two holders last.
-func (t *truth) lastTwo(key detector.Key) (last time.Duration) {
-	for i, l := range t.lives {
-		for _, o := range t.lives[:i] {
-			if l.key != key || o.key != key {
-				continue
-			}
-			if both := min(l.until(t.w.now), o.until(t.w.now)); both >= max(l.from, o.from) {
-				last = max(last, both)
-			}
-		}
-	}
-	return last
-}
-
-// forgets reports whether a conflict waits for a node that is not there any more: its boot is over, or its agent does not run.
-func (t *truth) forgets(a *agent, c *detector.Conflict) bool {
-	return slices.ContainsFunc(c.Holders, func(b detector.Binding) bool {
-		return !slices.ContainsFunc(t.w.agents(), func(o *agent) bool { return o.m.id() == b.Holder.ID.Node })
-	}) && t.w.now < t.calm+forgottenWithin
-}
-
 func (t *truth) starts(a *agent, fresh bool) {
 	t.disturb(a.m, time.Second)
 	k := t.known[a.m]
@@ -286,7 +147,7 @@ func (t *truth) starts(a *agent, fresh bool) {
 		k = &memory{ids: map[string]bool{}, savedIDs: map[string]bool{}, open: map[detector.Key]bool{}, savedOpen: map[detector.Key]bool{}}
 		t.known[a.m] = k
 	}
-	k.ids, k.open = clone(k.savedIDs), clone(k.savedOpen)
+	k.ids, k.open = maps.Clone(k.savedIDs), maps.Clone(k.savedOpen)
 	if k.boot != a.m.boot { // the state becomes history
 		k.boot = a.m.boot
 		clear(k.open)
@@ -302,7 +163,7 @@ func (t *truth) ready(a *agent) {
 
 func (t *truth) saved(a *agent) {
 	k := t.known[a.m]
-	k.savedIDs, k.savedOpen = clone(k.ids), clone(k.open)
+	k.savedIDs, k.savedOpen = maps.Clone(k.ids), maps.Clone(k.open)
 }
 
 func (t *truth) stops(a *agent, orderly bool) {
@@ -311,127 +172,6 @@ func (t *truth) stops(a *agent, orderly bool) {
 		t.mustLeave(a)
 	}
 }
-
-// mustLeave checks that the holders of an agent that ended in order, and did not begin again, keep no conflict open for long.
-func (t *truth) mustLeave(gone *agent) {
-	id, life, at := gone.m.id(), gone.m.life, t.w.now
-	calm := t.calm <= at && len(t.w.network.cuts) == 0 && t.w.network.loss == 0
-	t.w.after(leftWithin, func() {
-		if gone.m.life != life || gone.m.id() != id || !calm || t.calm > at+20*time.Second {
-			return
-		}
-		for _, a := range t.w.agents() {
-			for _, c := range a.detector.Conflicts(false) {
-				if i := slices.IndexFunc(c.Holders, func(b detector.Binding) bool { return b.Holder.ID.Node == id }); i >= 0 {
-					t.break_("left", "%s lists %s for %s, whose agent ended in order at %s", a.m.label, c.Holders[i].Holder.NetnsName, c.Key.IP, seconds(at))
-				}
-			}
-		}
-	})
-}
-
-func clone[K comparable](m map[K]bool) map[K]bool {
-	copied := make(map[K]bool, len(m))
-	for k, v := range m {
-		copied[k] = v
-	}
-	return copied
-}
-
-// event checks one step of a conflict.
-func (t *truth) event(a *agent, e detector.Event) {
-	k, c := t.known[a.m], &e.Conflict
-	if t.w.trace != nil {
-		t.w.trace("%8.3f %s %s %s: %s", t.w.now.Seconds(), a.m.label, c.Key.IP, e.Kind, e.Reason)
-	}
-	t.print = t.print*1_000_003 ^ uint64(t.w.now) ^ uint64(len(e.Reason))<<48
-	switch e.Kind {
-	case detector.EventSuspected:
-		t.suspicions++
-		of := suspicionOf{a, c.Key}
-		if t.suspected[of]++; t.changed[c.Key] > t.w.now-time.Minute || t.calm > t.w.now-time.Minute {
-			t.suspected[of] = 0
-		}
-		if t.suspected[of] > maxSuspicions {
-			t.break_("quiet", "%s suspects %s for the %dth time while nothing changes", a.m.label, c.Key.IP, t.suspected[of])
-		}
-	case detector.EventConfirmed:
-		t.confirmations++
-		t.mustJudge()
-		if !e.Restored {
-			if k.ids[c.ID] {
-				t.break_("ids", "%s confirms %s a second time", a.m.label, c.ID)
-			}
-			if k.open[c.Key] {
-				t.break_("restart", "%s confirms %s, which it had confirmed and not resolved, as %s", a.m.label, c.Key.IP, c.ID)
-			}
-		}
-		k.ids[c.ID], k.open[c.Key] = true, true
-		t.overlapped(a, c)
-	case detector.EventChanged:
-		if c.State == detector.Confirmed {
-			t.overlapped(a, c)
-			t.mustJudge()
-		}
-	case detector.EventResolved, detector.EventFaded:
-		delete(k.open, c.Key)
-		delete(t.listed, suspicionOf{a, c.Key})
-		if e.Kind == detector.EventResolved {
-			t.rightlyResolved(a, &e)
-		}
-	}
-}
-
-// overlapped checks that each holder of a confirmed conflict had the address together with another one for long enough.
-func (t *truth) overlapped(a *agent, c *detector.Conflict) {
-	of := suspicionOf{a, c.Key}
-	before := t.listed[of]
-	t.listed[of] = nil
-	for _, b := range c.Holders {
-		t.listed[of] = append(t.listed[of], b.Holder.ID)
-		if slices.Contains(before, b.Holder.ID) { // the others of its proof may have gone since
-			continue
-		}
-		if !slices.ContainsFunc(c.Holders, func(o detector.Binding) bool { return t.together(b.Holder.ID, o.Holder.ID, c.Key) }) {
-			t.break_("overlap", "%s lists %s for %s, which had it together with no other holder for %v", a.m.label, b.Holder.NetnsName, c.Key.IP, overlap)
-		}
-	}
-}
-
-// together reports whether two holders had an address at one time, for long enough.
-func (t *truth) together(x, y detector.HolderID, key detector.Key) bool {
-	if x == y {
-		return false
-	}
-	for _, l := range t.lives {
-		for _, o := range t.lives {
-			if l.is(x) && o.is(y) && l.key == key && o.key == key && min(l.until(t.w.now), o.until(t.w.now))-max(l.from, o.from) >= overlap {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// rightlyResolved checks that a conflict that ends has at most one holder that answers.
-func (t *truth) rightlyResolved(a *agent, e *detector.Event) {
-	live, local := 0, false
-	for _, l := range t.holders(e.Conflict.Key) {
-		calm := t.calmAt[l.m]
-		if l.m != a.m {
-			calm = max(calm, t.calm)
-		}
-		if l.m.agent != nil && calm+15*time.Second < t.w.now && l.clear < t.w.now && l.from+15*time.Second < t.w.now && l.slow <= answersWithin && lists(&e.Conflict, l) {
-			live, local = live+1, local || l.m == a.m
-		}
-	}
-	if live >= 2 && local { // else it is not its own any more
-		t.break_("kept", "%s resolves %s of %s, which %d holders have: %s", a.m.label, e.Conflict.ID, e.Conflict.Key.IP, live, e.Reason)
-	}
-}
-
-// look is called after each turn of an agent.
-func (t *truth) look(*agent) {}
 
 func (l *life) is(id detector.HolderID) bool { return l.node == id.Node && l.netns == id.Netns }
 
