@@ -202,7 +202,7 @@ func (l *loop) expect(i *observe.Interface, now time.Time) {
 
 // name sets the name of a pod.
 func (l *loop) name(change pods.Change, now time.Time) {
-	named, all := l.table.Name(change)
+	named, all := l.table.Name(change, now)
 	l.observe(all, now)
 	for _, i := range named {
 		l.expect(i, now)

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
@@ -58,7 +59,7 @@ func TestConfigured(t *testing.T) {
 		for _, ip := range test.sandbox {
 			change.IPs = append(change.IPs, netip.MustParseAddr(ip))
 		}
-		w.Name(change)
+		w.Name(change, time.Now())
 		if got := w.configured(i); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v should answer, want %v", test.name, got, test.want)
 		}

@@ -42,7 +42,7 @@ func TestGiven(t *testing.T) {
 			w.change(i, func(l *links.Interface) { l.View.Taken = time.Now().Add(time.Hour) })
 			if test.pod.Result != nil || test.pod.IPs != nil {
 				test.pod.Cookie, test.pod.Pod = 7, detector.Pod{Namespace: "shop", Name: "web"}
-				w.Name(test.pod)
+				w.Name(test.pod, time.Now())
 			}
 			if got := i.Given(netip.MustParseAddr(test.ip)); got != test.want {
 				t.Errorf("got %d, want %d", got, test.want)

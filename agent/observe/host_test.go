@@ -150,15 +150,15 @@ func TestHostAddressesOfNewPods(t *testing.T) {
 		if index == 4 {
 			want("Docker adds its device", all)
 			want("Docker renames it", w.change(i, eth0))
-			_, all = w.Name(named)
+			_, all = w.Name(named, time.Now())
 			want("the runtime names the pod", all)
-			_, all = w.Name(pod(cookie, "a", result("10.0.0.5/24", name)))
+			_, all = w.Name(pod(cookie, "a", result("10.0.0.5/24", name)), time.Now())
 			want("a result names what was primary by its name", all)
 			continue
 		}
 		want("a device with an address", all, "no more default")
 		want("it is primary", w.change(i, eth0), "default")
-		_, all = w.Name(other)
+		_, all = w.Name(other, time.Now())
 		want("a result names another", all, "no more default")
 	}
 }

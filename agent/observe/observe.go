@@ -42,7 +42,7 @@ const (
 	droppedScan  = "waiting for a scan"
 )
 
-// Options configures a [Table]. All fields must be set.
+// Options configures a [Table]. All fields but TimeOf must be set.
 type Options struct {
 	Log *slog.Logger
 	// Host is the node itself as a holder; all local holders have its Node.
@@ -67,6 +67,8 @@ type Options struct {
 	Forget func(bpf.Record)
 	// Bindings is [detector.Detector.Bindings].
 	Bindings func(keep func(*detector.Binding) bool) []detector.Binding
+	// TimeOf converts the time of a record; nil is [TimeOf]. A simulation has its own clock.
+	TimeOf func(sinceBoot time.Duration) time.Time
 }
 
 // Table has the interfaces of this node. Create it with [New] and call [Table.Configure] first. It is
@@ -91,13 +93,15 @@ type Table struct {
 
 // New returns an empty Table.
 func New(opts Options) *Table {
+	if opts.TimeOf == nil {
+		opts.TimeOf = TimeOf
+	}
 	return &Table{
 		Options:    opts,
 		interfaces: make(map[detector.Interface]*Interface),
 		origins:    make(map[HostEnd]*Origin),
-		rolesAt:    time.Now().Add(time.Minute),
 		early:      make(map[detector.Interface][]bpf.Record),
-		floods:     floods{next: time.Now().Add(sampleEvery), lines: rate.NewLimiter(rate.Every(time.Minute), 10)},
+		floods:     floods{lines: rate.NewLimiter(rate.Every(time.Minute), 10)},
 		lostLines:  rate.NewLimiter(rate.Every(time.Minute), 10),
 		dropped:    map[string]uint64{droppedEarly: 0, droppedGone: 0, droppedVLANs: 0, droppedScan: 0},
 	}
@@ -169,7 +173,7 @@ func (t *Table) logDrop(r *bpf.Record, reason string) {
 
 // classify finds what a record is evidence of.
 func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
-	at := TimeOf(r.Time)
+	at := t.TimeOf(r.Time)
 	o := Observation{
 		Kind: Seen, Interface: i.Ref, VLAN: r.VLAN,
 		Sighting: detector.Sighting{Key: detector.Key{IP: r.IP}, At: at},
@@ -232,6 +236,7 @@ func (t *Table) Configure(c *config.Config, now time.Time) []Observation {
 	first := t.config == nil
 	t.config = c
 	if first {
+		t.rolesAt, t.floods.next = now.Add(time.Minute), now.Add(sampleEvery)
 		return nil
 	}
 	t.host.stale = true
@@ -242,14 +247,14 @@ func (t *Table) Configure(c *config.Config, now time.Time) []Observation {
 }
 
 // Name sets the pod in a netns, and returns the interfaces that lead there or were set up for it.
-func (t *Table) Name(pod pods.Change) (named []*Interface, all []Observation) {
+func (t *Table) Name(pod pods.Change, now time.Time) (named []*Interface, all []Observation) {
 	for _, i := range t.interfaces {
 		if i.Seen && i.View.Cookie == pod.Cookie || pod.Result.Names(i.Name) {
 			named = append(named, i)
 			t.named(i, pod)
 		}
 	}
-	return named, t.settle(nil, time.Now())
+	return named, t.settle(nil, now)
 }
 
 // Config is the current configuration.
@@ -294,7 +299,7 @@ func (t *Table) Pending() int {
 func (t *Table) Next() time.Time {
 	next := t.floods.next
 	for _, waiting := range t.early {
-		if at := expiry(waiting); at.Before(next) {
+		if at := t.expiry(waiting); at.Before(next) {
 			next = at
 		}
 	}
@@ -303,12 +308,12 @@ func (t *Table) Next() time.Time {
 
 // expiry is when the first of the early records of an interface has waited too long. There may never be an
 // event: the interface may already be gone.
-func expiry(early []bpf.Record) time.Time { return TimeOf(early[0].Time).Add(earlyFor) }
+func (t *Table) expiry(early []bpf.Record) time.Time { return t.TimeOf(early[0].Time).Add(earlyFor) }
 
 // Tick drops early records that are too old, and reads the counters of all interfaces if that is due.
 func (t *Table) Tick(now time.Time) {
 	for ref, waiting := range t.early {
-		for len(waiting) > 0 && !expiry(waiting).After(now) {
+		for len(waiting) > 0 && !t.expiry(waiting).After(now) {
 			t.drop(waiting[0], droppedGone)
 			waiting = waiting[1:]
 		}

@@ -319,7 +319,7 @@ func TestNames(t *testing.T) {
 		t.Errorf("%+v, want an early record with the name that was known", all)
 	}
 	web.Pod.Name = "web-2"
-	if named, _ := w.Name(web); len(named) != 1 || named[0] != i || i.Describe([6]byte{}).Pod != web.Pod {
+	if named, _ := w.Name(web, time.Now()); len(named) != 1 || named[0] != i || i.Describe([6]byte{}).Pod != web.Pod {
 		t.Errorf("named %v, the pod is %v", named, i.Pod.Pod)
 	}
 	all = w.change(i, func(l *links.Interface) { l.Seen, l.Netns, l.View = false, netns.Ref{}, netns.View{} })

@@ -64,7 +64,7 @@ func TestRoles(t *testing.T) {
 				i, _ := w.Update(links.Event{Kind: links.Added, Interface: l}, time.Now())
 				if late {
 					w.names[7] = change
-					w.Name(change)
+					w.Name(change, time.Now())
 				}
 				if got := w.Network(i); got != test.want {
 					t.Errorf("late %t: network %q, want %q", late, got, test.want)
@@ -86,7 +86,7 @@ func TestRoutesAreLookedUpOnce(t *testing.T) {
 		i, _ := w.Update(links.Event{Kind: links.Added, Interface: l}, time.Now())
 		for range 3 {
 			w.change(i, func(l *links.Interface) { l.Up = !l.Up })
-			w.Name(change)
+			w.Name(change, time.Now())
 		}
 		if w.lookups != n {
 			t.Errorf("%s: %d lookups in all, want %d", peer, w.lookups, n)
@@ -128,13 +128,13 @@ func TestLateResult(t *testing.T) {
 	w := newHarness(t, "")
 	i := w.add("veth0", "br1", "net7", 2, 7, "10.0.0.5")
 	w.binds(i, "10.0.0.5")
-	named, all := w.Name(pod(7, "a", result("10.0.0.5/24", "veth0")))
+	named, all := w.Name(pod(7, "a", result("10.0.0.5/24", "veth0")), time.Now())
 	if len(named) != 1 || len(all) != 2 || all[0].Kind != Withdrawn || all[0].Sighting.Key.Network != "net7@br1" ||
 		all[1].Kind != Seen || all[1].Sighting.Key.Network != "default" || all[1].Sighting.Evidence != detector.Announced {
 		t.Fatalf("named %v, %+v", named, all)
 	}
 	for _, again := range []*books.Result{nil, result("10.0.0.5/24", "veth0"), result("10.0.0.5/24", "veth9")} {
-		if _, all := w.Name(pod(7, "a", again)); len(all) != 0 || w.Network(i) != "default" {
+		if _, all := w.Name(pod(7, "a", again), time.Now()); len(all) != 0 || w.Network(i) != "default" {
 			t.Errorf("%+v moves it again to %s: %+v", again, w.Network(i), all)
 		}
 	}
@@ -214,7 +214,7 @@ func TestResultOfAMovedInterface(t *testing.T) {
 		}
 		old := pod(6, "old", result("10.0.0.5/24", "veth0"))
 		old.Sandbox.Stopped = true
-		if w.Name(old); i.Origin.Pod.Name != "a" || i.Pod.Pod.Name != "a" {
+		if w.Name(old, time.Now()); i.Origin.Pod.Name != "a" || i.Pod.Pod.Name != "a" {
 			t.Errorf("the pod is %v, at first %v", i.Pod.Pod, i.Origin.Pod)
 		}
 	}
@@ -264,7 +264,7 @@ func TestSubnetsOfABridge(t *testing.T) {
 	}
 	check("nothing says which subnet", "net1@cni0", "net1@cni0")
 	w.binds(i, "10.0.0.5", "10.9.0.5")
-	if _, all := w.Name(pod(7, "a", result("10.0.0.5/24", "veth0"))); len(all) != 2 || all[1].Sighting.Key.Network != "default" {
+	if _, all := w.Name(pod(7, "a", result("10.0.0.5/24", "veth0")), time.Now()); len(all) != 2 || all[1].Sighting.Key.Network != "default" {
 		t.Errorf("the result comes: %+v, want that one address moves", all)
 	}
 	check("the result of a primary port", "default", "net1@cni0")
@@ -295,7 +295,7 @@ func TestHostEndsOfSecondaryInterfaces(t *testing.T) {
 	if got := w.HostIPs(); !slices.Equal(got, []netip.Addr{netip.MustParseAddr("10.0.0.1")}) {
 		t.Errorf("the node's addresses are %v", got)
 	}
-	w.Name(pod(7, "a", result("10.9.0.5/24", "veth1")))
+	w.Name(pod(7, "a", result("10.9.0.5/24", "veth1")), time.Now())
 	if got := w.HostIPs(); !slices.Equal(got, []netip.Addr{netip.MustParseAddr("10.9.0.1")}) {
 		t.Errorf("after the result the node's addresses are %v", got)
 	}

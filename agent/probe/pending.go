@@ -49,13 +49,12 @@ func (i *state) Before(o *state) bool {
 }
 
 // add makes the probe of an address pending from a time on, unless the address has a binding or a
-// pending probe. It returns the new probe, nil if there is none.
+// pending probe. That of an address that was removed and is back begins anew. It returns the new probe, nil if there is none.
 func (p *Prober) add(i *state, key detector.Key, vlan bpf.VLAN, at time.Time) *pending {
 	a := address{key.IP, vlan}
 	probe := i.pending[a]
 	if p.off(i, key.Network) == "" && !p.Bindings.Holds(key, i.Holder) {
-		if probe != nil && probe.key == key {
-			probe.removed = false
+		if probe != nil && probe.key == key && !probe.removed {
 			return nil
 		}
 		p.drop(i, probe)

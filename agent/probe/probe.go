@@ -117,8 +117,9 @@ type state struct {
 	limit *rate.Limiter // of all probes on the interface
 }
 
-// asking is when an address was probed last and, of the probes before that are not answered, first.
-type asking struct{ first, last time.Time }
+// asking is when an address was probed last; and, of the probes that verify a holder and are not answered, first and last. Others are sent
+// to pods that need not have the address yet, and their silence says nothing.
+type asking struct{ any, first, last time.Time }
 
 // address is an address behind an interface in one VLAN.
 type address struct {
@@ -183,7 +184,7 @@ func (p *Prober) Expect(ref detector.Interface, configured, left iter.Seq2[detec
 	}
 	for ip, a := range s.sent {
 		if !has[ip] {
-			s.sent[ip] = asking{last: a.last} // if the pod takes it again, it answers later probes only
+			s.sent[ip] = asking{any: a.any} // if the pod takes it again, it answers later probes only
 		}
 	}
 	for key, vlan := range left {
@@ -257,8 +258,8 @@ func (p *Prober) logReply(i *state, s *detector.Sighting) {
 	attributes := []any{
 		"ip", s.Key.IP, "network", s.Key.Network, "interface", i.Link.Name, "pod", s.Holder.Pod.String(), "mac", s.Holder.MAC, "evidence", s.Evidence,
 	}
-	if sent, ok := i.sent[s.Key.IP]; ok && !s.At.Before(sent.last) && s.At.Sub(sent.last) <= echoWithin {
-		attributes = append(attributes, "took", max(0, s.At.Sub(sent.last)))
+	if sent, ok := i.sent[s.Key.IP]; ok && !s.At.Before(sent.any) && s.At.Sub(sent.any) <= echoWithin {
+		attributes = append(attributes, "took", max(0, s.At.Sub(sent.any)))
 	}
 	what := "reply received"
 	if s.Evidence == detector.Configured {
@@ -271,7 +272,7 @@ func (p *Prober) logReply(i *state, s *detector.Sighting) {
 // probe with our MAC comes from the holder then, it is our own, and the holder is a mirror.
 func (p *Prober) SentTo(holder detector.HolderID, ip netip.Addr, at time.Time) bool {
 	for _, s := range p.interfaces { // it may come back on another interface
-		if sent, ok := s.sent[ip]; ok && s.Holder == holder && at.Sub(sent.last) <= echoWithin {
+		if sent, ok := s.sent[ip]; ok && s.Holder == holder && at.Sub(sent.any) <= echoWithin {
 			return true
 		}
 	}
@@ -362,13 +363,16 @@ func (p *Prober) send(i *state, a address, purpose detector.Purpose, now time.Ti
 	}
 	i.limit.AllowN(now, 1)
 	if len(i.sent) >= maxSent {
-		maps.DeleteFunc(i.sent, func(_ netip.Addr, a asking) bool { return now.Sub(a.last) > max(echoWithin, lateTime) })
+		maps.DeleteFunc(i.sent, func(_ netip.Addr, a asking) bool { return now.Sub(a.any) > max(echoWithin, lateTime) })
 	}
 	if before, known := i.sent[a.ip]; known || len(i.sent) < maxSent {
-		if before.first.IsZero() || now.Sub(before.last) > lateTime {
-			before.first = now
+		next := asking{now, before.first, before.last}
+		if purpose == detector.Verify {
+			if next.last = now; before.first.IsZero() || now.Sub(before.last) > lateTime {
+				next.first = now
+			}
 		}
-		i.sent[a.ip] = asking{before.first, now}
+		i.sent[a.ip] = next
 	}
 	p.sent[purpose]++
 	if p.debug() {

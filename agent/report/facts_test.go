@@ -123,7 +123,7 @@ func TestFacts(t *testing.T) {
 	r.Table.Name(pods.Change{
 		Cookie: found[1].View.Cookie, Pod: detector.Pod{Namespace: "shop", Name: "victim"}, IPs: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
 		Result: &books.Result{HostEnds: []string{"veth1"}, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}},
-	})
+	}, time.Now())
 	remote := detector.Sighting{Holder: holding("n2", "10.0.0.2", 77).Holder, Evidence: detector.Announced}
 	for _, ip := range []string{"10.0.0.2", "10.0.0.3", "192.0.2.9"} {
 		r.confirm(t, ip, sightingOf(found[0]), sightingOf(found[1]), sightingOf(found[2]), remote)

@@ -3,11 +3,14 @@ package search
 import (
 	"log/slog"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/exchange"
 	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/observe"
+	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
@@ -32,6 +35,8 @@ type agent struct {
 	detector *detector.Detector
 	exchange *exchange.Exchange
 	prober   *probe.Prober
+	table    *observe.Table
+	scanning map[*pod]bool
 
 	inputs  []func(now time.Time)
 	stalled time.Duration // until then it gets no time
@@ -55,7 +60,7 @@ func (m *machine) start(fresh bool) {
 		m.file = nil
 	}
 	w := m.w
-	a := &agent{m: m, w: w}
+	a := &agent{m: m, w: w, scanning: make(map[*pod]bool)}
 	a.member = members.Member{Member: cluster.Member{Name: m.name, Boot: m.boot, Epoch: int64(m.life), Role: m.role, Address: m.at}}
 	a.member.ID = wire.MemberIDOf(m.name, m.boot, a.member.Epoch)
 	var err error
@@ -77,6 +82,30 @@ func (m *machine) start(fresh bool) {
 		Solicits: func(string) bool { return true }, Rescan: func(uint32) {},
 	})
 	a.exchange = exchange.New(exchange.Options{Node: m.id(), Detector: a.detector, Cluster: a.gossip})
+	a.table = observe.New(observe.Options{
+		Log: quiet, Host: detector.HolderID{Node: m.id(), Netns: 1}, Probed: a.prober.SentTo,
+		Pod: func(cookie uint64) (pods.Change, bool) {
+			i := slices.IndexFunc(m.pods, func(p *pod) bool { return p.netns == cookie })
+			if i < 0 {
+				return pods.Change{}, false
+			}
+			return m.pods[i].known(), true
+		},
+		ByHostEnd: func(string) (pods.Change, bool) { return pods.Change{}, false },
+		Leads:     func(*links.Interface, netip.Addr) bool { return false },
+		Rescan: func(generation uint32) {
+			for _, p := range m.pods {
+				if p.iface.Generation == generation {
+					a.scan(p)
+				}
+			}
+		},
+		Counters: func(int) (bpf.Counters, error) { return bpf.Counters{}, nil },
+		Forget:   func(bpf.Record) {},
+		Bindings: a.detector.Bindings,
+		TimeOf:   began.Add,
+	})
+	a.table.Configure(new(config.Config), m.clock())
 	a.exchange.Configure(func(string) bool { return true }, m.clock())
 	m.agent = a
 	w.truth.starts(a, fresh)
@@ -115,6 +144,7 @@ func (a *agent) restore() {
 		a.w.truth.broke("state", "the state cannot be read: %v %v", err, invalid)
 		return
 	}
+	a.table.Restore(s.Interfaces)
 	effects, dropped := a.detector.Restore(s.Snapshot, now)
 	if dropped > 0 {
 		a.w.truth.broke("state", "%d conflicts of the state cannot be restored", dropped)
@@ -130,12 +160,13 @@ func (a *agent) begin() {
 		return
 	}
 	a.input(func(now time.Time) {
+		a.ready = true
 		for _, p := range a.m.pods {
 			if !p.gone {
-				a.follow(p)
+				a.update(links.Event{Kind: links.Changed, Interface: p.link(true)}, now)
 			}
 		}
-		a.ready = true
+		a.update(links.Event{Kind: links.HostAddresses}, now)
 		a.exchange.Ready(now)
 		a.w.truth.ready(a)
 	})
@@ -162,33 +193,67 @@ func (a *agent) input(do func(now time.Time)) {
 	a.wakeAt(a.w.now + a.w.between(20*time.Microsecond, time.Millisecond))
 }
 
-// see is a packet of a pod that the observer reports.
-func (a *agent) see(p *pod, evidence detector.Evidence, answer bool) {
+// record is a packet of a pod, as the observer records it.
+func (a *agent) record(p *pod, kind bpf.Kind) {
 	if !a.ready {
-		return // the interface is not observed yet
+		return // its interface is not observed yet
 	}
-	s := detector.Sighting{Key: p.key, Holder: p.holder(), Evidence: evidence, Answer: answer, At: a.m.clock()}
+	r := bpf.Record{
+		Address: bpf.Address{Ifindex: p.iface.Ifindex, Generation: p.iface.Generation, IP: p.key.IP}, Time: a.m.clock().Sub(began), Kind: kind,
+		MAC: [6]byte{2, 0, 0, 0, byte(p.netns >> 8), byte(p.netns)},
+	}
 	a.input(func(now time.Time) {
-		if !p.gone {
-			a.prober.Observed(p.iface, bpf.VLAN{}, &s)
-			a.exchange.Observe(s, now)
+		if o, ok := a.table.Record(r); ok {
+			a.observed(&o, now)
 		}
 	})
 }
 
-// follow observes a pod's interface, and the address that it has.
-func (a *agent) follow(p *pod) {
-	a.prober.Follow(probe.Interface{
-		Ref: p.iface, Holder: p.holder().ID, Link: &links.Interface{Index: int(p.iface.Ifindex), State: links.Attached, Up: true},
+// scan scans the netns of a pod, which takes a moment.
+func (a *agent) scan(p *pod) {
+	if !a.ready || p.gone || a.scanning[p] {
+		return
+	}
+	a.scanning[p] = true
+	a.m.after(a.w.between(0, 5*time.Millisecond), func() {
+		delete(a.scanning, p)
+		link := p.link(false)
+		a.m.after(a.w.between(time.Millisecond, 40*time.Millisecond), func() {
+			if a.m.agent == a && !p.gone {
+				a.input(func(now time.Time) { a.update(links.Event{Kind: links.Changed, Interface: link}, now) })
+			}
+		})
 	})
-	a.prober.Expect(p.iface, p.configured, func(func(detector.Key, bpf.VLAN) bool) {}, a.m.clock())
 }
 
-// configured is the address of a pod, if its kernel has it.
-func (p *pod) configured(yield func(detector.Key, bpf.VLAN) bool) {
-	if p.has {
-		yield(p.key, bpf.VLAN{})
+// observed and update pass observations and events to the parts as agent.loop does.
+func (a *agent) observed(o *observe.Observation, now time.Time) {
+	s := &o.Sighting
+	switch o.Kind {
+	case observe.Seen:
+		a.prober.Observed(o.Interface, o.VLAN, s)
+		a.exchange.Observe(*s, now)
+	case observe.Withdrawn:
+		a.exchange.Apply(a.detector.Withdraw(s.Key, s.Holder.ID, o.Reason, now), now)
+	case observe.Gone:
+		a.exchange.Apply(a.detector.WithdrawInterface(o.Interface, o.Reason, now), now)
 	}
+}
+
+func (a *agent) update(event links.Event, now time.Time) {
+	i, all := a.table.Update(event, now)
+	if i != nil {
+		a.prober.Follow(probe.Interface{Ref: i.Ref, Holder: i.Holder, Link: i.Interface, Lost: i.Lost})
+	}
+	for n := range all {
+		a.observed(&all[n], now)
+	}
+	if i != nil {
+		a.prober.Expect(i.Ref, a.table.Configured(i), a.table.Left(i), now)
+	} else if event.Kind == links.Removed {
+		a.prober.Forget(detector.Interface{Ifindex: uint32(event.Interface.Index), Generation: event.Interface.Generation})
+	}
+	a.prober.Run(now)
 }
 
 // wakeAt has the agent run at a time or before.
@@ -237,6 +302,7 @@ func (a *agent) run() {
 				return
 			}
 			a.exchange.Tick(now)
+			a.table.Tick(now)
 			a.prober.Run(now)
 			if !a.saveAt.IsZero() && !a.saveAt.After(now) {
 				a.save()
@@ -252,7 +318,11 @@ func (a *agent) run() {
 }
 
 func (a *agent) due() time.Time {
-	return schedule.Earlier(schedule.Earlier(a.exchange.NextTick(), a.prober.Next()), a.saveAt)
+	next := a.table.Next()
+	for _, at := range []time.Time{a.exchange.NextTick(), a.prober.Next(), a.saveAt} {
+		next = schedule.Earlier(next, at)
+	}
+	return next
 }
 
 func (a *agent) isDue(now time.Time) bool {
@@ -283,7 +353,7 @@ func (a *agent) act(now time.Time) {
 		case detector.Event:
 			a.event(action, now)
 		case exchange.Probe:
-			a.exchange.Probed(action, a.prober.Probe(action.Probe, bpf.VLAN{}, action.ForOther, now), now)
+			a.probe(action, now)
 		case exchange.Ended:
 			for _, e := range action {
 				a.ended(e, now)
@@ -291,6 +361,17 @@ func (a *agent) act(now time.Time) {
 		}
 		a.exchange.Publish()
 	}
+}
+
+func (a *agent) probe(p exchange.Probe, now time.Time) {
+	refusal := detector.ProbeRefusal{Reason: "the interface is gone"}
+	if i := a.table.Interface(p.Interface); i != nil {
+		refusal.Reason = "the interface has left the network"
+		if vlan, ok := i.VLAN(p.Key); ok {
+			refusal = a.prober.Probe(p.Probe, vlan, p.ForOther, now)
+		}
+	}
+	a.exchange.Probed(p, refusal, now)
 }
 
 // event is a step of a conflict.
@@ -308,17 +389,16 @@ func (a *agent) event(e detector.Event, now time.Time) {
 
 // ended is a binding that has ended: the observer reports the pod's next packet.
 func (a *agent) ended(e detector.Ended, now time.Time) {
+	i := a.table.Interface(e.Interface)
+	if i == nil {
+		return
+	}
+	if vlan, ok := a.table.Configures(i, e.Key); ok && i.Holder == e.Holder {
+		a.prober.Reprobe(i.Ref, e.Key, vlan, now)
+	}
 	for _, p := range a.m.pods {
-		if p.gone || p.iface != e.Interface || !p.has {
-			continue
-		}
-		a.prober.Reprobe(p.iface, p.key, bpf.VLAN{}, now)
-		if since := p.since; !p.quiet {
-			a.m.after(a.w.between(0, 2*time.Second), func() {
-				if p.has && p.since == since && a.m.agent == a {
-					a.see(p, detector.Data, false)
-				}
-			})
+		if since := p.since; p.iface == e.Interface && !p.quiet {
+			a.m.after(a.w.between(0, 2*time.Second), func() { p.sends(bpf.Data, since) })
 		}
 	}
 }
@@ -326,7 +406,7 @@ func (a *agent) ended(e detector.Ended, now time.Time) {
 // save writes the state.
 func (a *agent) save() {
 	a.saveAt = time.Time{}
-	a.m.file = state.Encode(state.State{Snapshot: a.detector.Snapshot()}, a.options(), a.m.clock())
+	a.m.file = state.Encode(state.State{Snapshot: a.detector.Snapshot(), Interfaces: a.table.Origins()}, a.options(), a.m.clock())
 	a.w.truth.saved(a)
 }
 

@@ -96,6 +96,22 @@ var failures = []struct{ name, plan string }{
 		108.544s n2 take e`,
 	},
 	{
+		"a silent pod took its address again while the agent still asked who had taken it over, and waited for the next of these probes",
+		`seed=101 nodes=2
+		53.368s n1 pod b 10.0.0.2 quiet given=yes
+		57.591s n2 pod a 10.0.0.2 quiet given=no
+		92.993s n1 drop b
+		94.055s n1 take b`,
+	},
+	{
+		"its answer was taken for a late one to these probes",
+		`seed=10 nodes=2
+		24.485s n1 pod a 10.0.0.1 quiet
+		36.668s n2 pod c 10.0.0.1 quiet
+		48.775s n1 drop a
+		50.944s n1 take a`,
+	},
+	{
 		"an agent that ended in order kept the conflicts of its pods open for five minutes",
 		`seed=1 nodes=2
 		10s n1 pod a 10.0.0.1

@@ -257,4 +257,3 @@ func (t *truth) rightlyResolved(a *agent, e *detector.Event) {
 		t.broke("kept", "%s resolves %s of %s, which %d holders have: %s", a.m.label, e.Conflict.ID, e.Conflict.Key.IP, live, e.Reason)
 	}
 }
-

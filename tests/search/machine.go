@@ -2,11 +2,9 @@ package search
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
-	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
 
@@ -87,147 +85,6 @@ func (m *machine) freeze(lasts time.Duration) {
 		if m.agent != nil {
 			m.agent.resumed = true
 			m.agent.run()
-		}
-	})
-}
-
-// pod is one netns with one interface.
-type pod struct {
-	m     *machine
-	name  string
-	key   detector.Key
-	netns uint64
-	iface detector.Interface
-	// slow is how much later it answers. quiet: it says nothing by itself.
-	slow  time.Duration
-	quiet bool
-	given detector.Given
-	has   bool          // it has its address
-	since time.Duration // that is so
-	muted time.Duration // until when it answers nothing
-	gone  bool          // with its interface
-	dark  bool          // it is gone, and nobody knows
-}
-
-func (m *machine) pod(name string) *pod {
-	for _, p := range m.pods {
-		if p.name == name && !p.gone {
-			return p
-		}
-	}
-	return nil
-}
-
-// begin makes a pod with an address.
-func (m *machine) begin(e Event) {
-	ip, err := netip.ParseAddr(e.arg(1))
-	if err != nil || m.off || m.pod(e.arg(0)) != nil {
-		return
-	}
-	m.netns++
-	p := &pod{
-		m: m, name: e.arg(0), key: detector.Key{Network: "default", IP: ip}, netns: m.netns<<8 | uint64(m.boots),
-		iface: detector.Interface{Ifindex: uint32(m.netns) + 10, Generation: uint32(m.netns)},
-		quiet: e.option("quiet") != "",
-	}
-	p.slow, _ = time.ParseDuration(e.option("slow"))
-	p.given = map[string]detector.Given{"yes": detector.GivenYes, "no": detector.GivenNo}[e.option("given")]
-	m.pods = append(m.pods, p)
-	p.take()
-}
-
-// holder describes the pod as its node's agent sees it.
-func (p *pod) holder() detector.Holder {
-	return detector.Holder{
-		ID: detector.HolderID{Node: p.m.id(), Netns: p.netns}, Interface: p.iface, InterfaceName: fmt.Sprint("veth", p.iface.Ifindex),
-		MAC: detector.MAC{2, 0, 0, 0, byte(p.netns >> 8), byte(p.netns)}, NetnsName: p.m.label + "-" + p.name,
-		Pod: detector.Pod{Namespace: "search", Name: p.m.label + "-" + p.name, UID: fmt.Sprint(p.m.boot, p.netns)}, Given: p.given,
-	}
-}
-
-// take gives the pod its address.
-func (p *pod) take() {
-	if p.has || p.gone || p.dark {
-		return
-	}
-	p.has, p.since = true, p.m.w.now
-	p.m.w.truth.begins(p)
-	since := p.since
-	// The agent hears of the link and of the address a little later, and before what the pod sends.
-	p.m.after(p.m.w.between(time.Millisecond, 60*time.Millisecond), func() {
-		if a := p.m.agent; a != nil && p.has && p.since == since {
-			a.input(func(time.Time) { a.follow(p) })
-			if !p.quiet {
-				a.see(p, detector.Announced, false)
-			}
-		}
-	})
-	if !p.quiet {
-		p.chatter(since)
-	}
-}
-
-// chatter has a pod send data from time to time. The observer passes one packet in 30 s.
-func (p *pod) chatter(since time.Duration) {
-	p.m.after(p.m.w.between(30*time.Second, 90*time.Second), func() {
-		if !p.has || p.since != since {
-			return
-		}
-		if p.m.agent != nil {
-			p.m.agent.see(p, detector.Data, false)
-		}
-		p.chatter(since)
-	})
-}
-
-// lose takes the address from the pod.
-func (p *pod) lose(told bool) {
-	if p.has {
-		p.has = false
-		p.m.w.truth.ends(p, told)
-	}
-}
-
-// drop takes the address from the pod, which its kernel says.
-func (p *pod) drop() {
-	p.lose(true)
-	p.m.after(p.m.w.between(time.Millisecond, 30*time.Millisecond), func() {
-		if a := p.m.agent; a != nil && !p.has {
-			a.input(func(now time.Time) {
-				a.exchange.Apply(a.detector.Withdraw(p.key, p.holder().ID, "address removed from the pod", now), now)
-				a.follow(p)
-			})
-		}
-	})
-}
-
-// end ends the pod with its interface.
-func (p *pod) end() {
-	if p.gone {
-		return
-	}
-	p.lose(!p.dark)
-	p.gone = true
-	p.m.after(p.m.w.between(time.Millisecond, 300*time.Millisecond), func() {
-		if a := p.m.agent; a != nil {
-			a.input(func(now time.Time) {
-				a.exchange.Apply(a.detector.WithdrawInterface(p.iface, "its interface is gone", now), now)
-				a.prober.Forget(p.iface)
-			})
-		}
-	})
-}
-
-// asked is a probe that arrives at the pod.
-func (p *pod) asked(key detector.Key) {
-	w := p.m.w
-	if key != p.key || !p.has || w.now < p.muted {
-		return
-	}
-	since := p.since
-	p.m.after(p.slow+w.between(20*time.Microsecond, 2*time.Millisecond), func() {
-		if p.has && p.since == since && w.now >= p.muted && p.m.agent != nil {
-			p.m.agent.see(p, detector.Announced, true)
 		}
 	})
 }
