@@ -48,6 +48,7 @@ type namespace struct {
 	more, left int
 	// nextScan is when the devices may be scanned again.
 	nextScan time.Time
+	resynced bool // a list is due because of a resync alone, and the watcher has not just begun
 }
 
 // setAll sets all namespaces of the node. Each is due twice, because a new one may not have its devices yet, and
@@ -63,7 +64,9 @@ func (s *inside) setAll(refs []netns.Ref, now time.Time) {
 			ns.nsid, ns.lists = ownNetns, 0
 		}
 		ns.ref = ref
-		ns.scans.due = ns.scans.due || ns.lists < 2 || (s.lists+int(ref.Inode))%scansApart == 0
+		if isNew := ns != before[ref.Inode]; isNew || !ns.scans.due && (ns.lists < 2 || (s.lists+int(ref.Inode))%scansApart == 0) {
+			ns.scans.due, ns.resynced = true, true
+		}
 		s.namespaces[ref.Inode] = ns
 	}
 	s.lists++
@@ -86,7 +89,14 @@ func (s *inside) gone(nsid int) {
 // listAll schedules a list of the devices of every netns.
 func (s *inside) listAll() {
 	for _, ns := range s.namespaces {
-		ns.scans.due = true
+		ns.scans.due, ns.resynced = true, false
+	}
+}
+
+// begun notes that what the next lists of devices find was there before the watcher began.
+func (s *inside) begun() {
+	for _, ns := range s.namespaces {
+		ns.resynced = false
 	}
 }
 
@@ -273,12 +283,19 @@ func (t *table) setInside(ns *namespace, supported bool, now time.Time) {
 			t.full = true
 			continue
 		}
+		if ns.resynced {
+			t.found.expect(foundDevice, scanNetns(ns.nsid), now)
+		}
 		t.lastInside++
 		t.add(&tracked{ns: ns, nsid: ns.nsid, peer: d.Index, iface: Interface{
 			Name: name, Index: t.lastInside, MAC: d.MAC, Master: parent, Listed: ns.listed, Up: d.Up, Kind: d.Kind, InnerIndex: d.Index, ParentVLAN: d.VLAN,
 		}}, now)
 	}
 	for _, gone := range before {
+		if ns.resynced {
+			t.found.expect(foundDevice, scanNetns(ns.nsid), now)
+		}
 		t.remove(gone.iface.Index, "")
 	}
+	ns.resynced = false
 }

@@ -74,6 +74,7 @@ func (w *Watcher) session(ctx context.Context) error {
 	w.takeRequests() // everything is scanned and listed now
 	w.overrunPacer.due = false
 	w.scheduleAll()
+	w.table.found.off = true
 	var nextList time.Time
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -100,6 +101,10 @@ func (w *Watcher) session(ctx context.Context) error {
 		if !now.Before(nextList) {
 			if err := w.resync(ctx, now); err != nil {
 				return err
+			}
+			if w.table.found.off {
+				w.table.found.off = false
+				w.inside.begun()
 			}
 			nextList = now.Add(w.opts.Resync)
 		}

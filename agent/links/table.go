@@ -47,6 +47,7 @@ type table struct {
 	// interface. If the interface has no FirstName, the agent does not get the event.
 	events        []Event
 	unobservedDue bool // the list of unobserved veths may have changed
+	found         findings
 }
 
 func newTable(log *slog.Logger, ignore func(string) bool, reachable func(int) bool) *table {
@@ -66,6 +67,7 @@ type hostDevice struct {
 // means that a device left its bridge, and the VLANs of the port may have changed.
 func (t *table) handle(update netlink.LinkUpdate, now time.Time) {
 	index := int(update.Index)
+	t.found.came(link(index))
 	switch {
 	case update.Family == unix.AF_BRIDGE:
 		if veth := t.veths[index]; veth != nil {
@@ -90,16 +92,20 @@ func (t *table) list(links []netlink.Link, now time.Time) {
 	}
 	for index, veth := range t.veths {
 		if _, ok := t.devices[index]; !ok && veth.ns == nil {
+			t.found.expect(foundInterface, link(index), now)
 			t.remove(index, "")
 		}
 	}
-	for _, link := range links {
-		t.update(link, true, now)
+	for _, l := range links {
+		if t.update(l, true, now) {
+			t.found.expect(foundInterface, link(l.Attrs().Index), now)
+		}
 	}
 	for index, veth := range t.veths {
 		veth.portDue = t.filters(veth) || veth.iface.Seen && !veth.announced() // its VLANs may not have been readable
 		// Not every change sends an event: a new name of the netns does not.
 		if !veth.iface.Seen || (t.resyncs+index)%scansApart == 0 {
+			veth.resynced = veth.resynced || !veth.scans.due
 			veth.rescan()
 		}
 	}
@@ -130,18 +136,20 @@ func (t *table) addDevice(link netlink.Link) {
 	t.devices[index] = device
 }
 
-// update applies the state of one link. listed: the state comes from a list, not from an event.
-func (t *table) update(link netlink.Link, listed bool, now time.Time) {
+// update applies the state of one link, and reports whether it differs from what was known of an interface. listed: the state comes from
+// a list, not from an event.
+func (t *table) update(link netlink.Link, listed bool, now time.Time) (changed bool) {
 	attrs := link.Attrs()
 	veth := t.veths[attrs.Index]
 	switch {
 	case !t.routes.leadsToNetns(link):
 		t.remove(attrs.Index, "interface "+attrs.Name+" does not lead to a netns of pods any more")
-		return
+		return veth != nil && !t.routes.devices[attrs.Index]
 	case veth == nil:
+		changed = true
 	case veth.nsid != attrs.NetNsID || veth.peer != attrs.ParentIndex:
 		t.remove(attrs.Index, "interface "+attrs.Name+" leads to another device")
-		veth = nil
+		veth, changed = nil, true
 	case veth.iface.State != Uplink && veth.observed() == t.ignore(attrs.Name):
 		t.remove(attrs.Index, "the configuration says to ignore "+attrs.Name)
 		veth = nil
@@ -153,7 +161,7 @@ func (t *table) update(link netlink.Link, listed bool, now time.Time) {
 		veth = &tracked{iface: Interface{Index: attrs.Index, Netkit: isNetkit, L3: l3, Listed: listed}, nsid: attrs.NetNsID, peer: attrs.ParentIndex}
 		veth.update(attrs, master)
 		t.add(veth, now)
-		return
+		return changed
 	}
 	if veth.iface.State == Waiting {
 		if next := now.Add(quiet); next.Before(veth.attachUntil) {
@@ -164,12 +172,13 @@ func (t *table) update(link netlink.Link, listed bool, now time.Time) {
 		veth.iface.Listed = true // its event came between the subscription and the first list
 	}
 	t.unobservedDue = t.unobservedDue || !veth.observed() && veth.iface.Name != attrs.Name
-	if veth.update(attrs, master) {
+	if changed = veth.update(attrs, master); changed {
 		t.announce(veth)
 	}
 	if veth.iface.Up && veth.iface.View.PeerDown {
 		veth.rescan() // that view is old. Perhaps nothing else tells that the peer is ready, and the pod must not rename it before that is seen
 	}
+	return changed
 }
 
 // add begins to observe a veth, or excludes it if its name is ignored.
@@ -255,6 +264,9 @@ func (t *table) scanned(veth *tracked, ref netns.Ref, view netns.View, err error
 	}
 	veth.scans.done(now, cost, err != nil)
 	before := veth.iface.Seen
+	if veth.resynced {
+		t.resynced(veth, view, err, now)
+	}
 	if veth.ns != nil && (errors.Is(err, netns.ErrNoPeer) || veth.scans.unseen()) {
 		t.remove(veth.iface.Index, "")
 		veth.ns.scans.due = true // it may have moved, or come again
@@ -275,6 +287,18 @@ func (t *table) scanned(veth *tracked, ref netns.Ref, view netns.View, err error
 	t.classify(veth, now)
 	if before || veth.iface.Seen || !veth.announced() {
 		t.announce(veth)
+	}
+}
+
+// resynced notes what a scan has found that was due because of a resync.
+func (t *table) resynced(veth *tracked, view netns.View, err error, now time.Time) {
+	veth.resynced = false
+	switch before := veth.iface; {
+	case err != nil || !veth.announced():
+	case !before.Seen:
+		t.found.expect(foundNetns, scanNetns(veth.nsid), now)
+	case !slices.EqualFunc(before.View.Addresses, view.Addresses, netns.Address.Equal):
+		t.found.expect(foundAddress, scanNetns(veth.nsid), now)
 	}
 }
 
@@ -348,6 +372,7 @@ type tracked struct {
 	found              bool       // its netns was scanned once
 	scans              scans
 	requested          bool // that scan, see [Watcher.Refresh]
+	resynced           bool // that scan is due because of a resync alone
 	portDue            bool // the VLAN of its bridge port has to be read, if it is a port
 	// attach is due once for a new veth, while it is Waiting, and again when it failed or was detached.
 	// Changes of the link postpone it until attachUntil.
@@ -378,6 +403,12 @@ func (v *tracked) attachedBefore(other *tracked) bool {
 
 // announced reports whether the agent got the interface.
 func (v *tracked) announced() bool { return v.iface.FirstName != "" }
+
+// changed schedules a scan because of an event.
+func (v *tracked) changed() {
+	v.resynced = false
+	v.rescan()
+}
 
 // rescan schedules a scan, unless the interface is ignored.
 func (v *tracked) rescan() { v.scans.due = v.iface.State != Ignored }

@@ -117,14 +117,17 @@ func (w *Watcher) takeRequests() (relistAll bool) {
 		if veth.ns != nil && taken[netnsGone(veth.nsid)] {
 			w.table.remove(veth.iface.Index, "")
 		} else if requested := taken[scanInterface(veth.iface.Generation)]; requested || taken[scanNetns(veth.nsid)] {
-			veth.rescan()
+			veth.changed()
 			veth.requested = veth.requested || requested
 		}
 	}
 	for _, ns := range w.inside.namespaces {
-		ns.scans.due = ns.scans.due || ns.nsid != ownNetns && taken[scanNetns(ns.nsid)]
+		if ns.nsid != ownNetns && taken[scanNetns(ns.nsid)] {
+			ns.scans.due, ns.resynced = true, false
+		}
 	}
 	for request := range taken {
+		w.table.found.came(request)
 		if nsid, ok := request.(netnsGone); ok {
 			w.inside.gone(int(nsid))
 		}
@@ -145,7 +148,7 @@ func (w *Watcher) takeRequests() (relistAll bool) {
 // scheduleAll schedules a scan of every netns, and lists of its devices and of the node's own addresses.
 func (w *Watcher) scheduleAll() {
 	for _, veth := range w.table.veths {
-		veth.rescan()
+		veth.changed()
 	}
 	w.inside.listAll()
 	w.scheduleHost()
@@ -251,6 +254,7 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 	if !unannounced { // else a scan or the VLANs of ports come first
 		next = w.hostPacer.earlier(next)
 	}
+	next = w.table.found.settle(w.opts.Log, time.Now(), next)
 	return w.inside.next(w.table.next(now, next))
 }
 

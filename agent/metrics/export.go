@@ -53,6 +53,7 @@ func exportLoop(s LoopStats, out *series) {
 	out.add(recordsPending, float64(s.Pending))
 	out.add(hostOmitted, float64(s.HostOmitted))
 	out.add(netlinkOverruns, float64(s.NetlinkOverruns))
+	addByLabel(out, resyncFound, s.ResyncFound)
 }
 
 // exportParts exports what is known without the loop; open are the open conflicts, if the loop has told them.

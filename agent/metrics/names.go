@@ -85,6 +85,8 @@ var (
 		"Records that wait for their interface to be scanned.")
 	netlinkOverruns = counter("dupip_netlink_overruns_total",
 		"Times that netlink events were lost. After each the agent lists all interfaces or scans all namespaces again.")
+	resyncFound = counter("dupip_resync_found_total",
+		"Changes that no netlink event told of, so that a list of everything found them up to 30 s late, by kind.", "kind")
 )
 
 // The other nodes' agents, and what is sent to them.

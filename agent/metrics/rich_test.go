@@ -92,6 +92,7 @@ func richLoop() LoopStats {
 		Pending:         3,
 		HostOmitted:     4,
 		NetlinkOverruns: 1,
+		ResyncFound:     map[string]uint64{"address": 2, "interface": 0},
 	}
 }
 

@@ -56,6 +56,8 @@ type LoopStats struct {
 	Pending         int    // records that wait for their interface to be scanned
 	HostOmitted     int    // addresses of the node that are not compared, because there are too many
 	NetlinkOverruns uint64 // see links.Watcher.Overruns
+	// ResyncFound counts what a list of everything found, by kind.
+	ResyncFound map[string]uint64
 }
 
 // InterfaceRefusals are the refused packets of one interface.

@@ -47,6 +47,12 @@ type Address struct {
 	Dynamic bool
 }
 
+// Equal reports whether two addresses are the same, also if their devices went up or down.
+func (a Address) Equal(b Address) bool {
+	a.Down, b.Down = false, false
+	return a == b
+}
+
 // View is what a scan of a netns found.
 type View struct {
 	Cookie uint64

@@ -43,6 +43,7 @@ type answer struct {
 // restart ends an agent and starts its successor.
 func (s *soak) restart(step *plan.Step) error {
 	a := s.agents[step.Node]
+	s.resyncFound(a)
 	s.mu.Lock()
 	a.down = true
 	a.lives++
@@ -73,6 +74,25 @@ func (s *soak) restart(step *plan.Step) error {
 	s.judge.Up(a.name, s.up)
 	s.journal.note(nil, nil, "the agent of %s is ready again", a.name)
 	return nil
+}
+
+// resyncFound checks that no resync of a running agent had to find anything.
+func (s *soak) resyncFound(a *agent) {
+	metrics, err := a.Scrape(s.Context())
+	if err != nil {
+		s.Errorf("seed %d: %v", s.seed, err)
+		return
+	}
+	found := metrics.Find("dupip_resync_found_total")
+	if len(found) == 0 {
+		s.Errorf("seed %d: %s has no dupip_resync_found_total", s.seed, a.name)
+	}
+	for _, series := range found {
+		if n := metrics[series]; n > 0 {
+			s.journal.note(nil, nil, "%s of %s is %v", series, a.name, n)
+			s.Errorf("seed %d, at %.3f s: %s of %s is %v: no event told of what a resync found", s.seed, s.now().Seconds(), series, a.name, n)
+		}
+	}
 }
 
 // snapshot passes a snapshot on, and notes what it changed.

@@ -52,6 +52,9 @@ func TestSoak(t *testing.T) {
 	}
 	s.play(plan.Draw(seed, s.cluster(), *length))
 	s.leftovers()
+	for _, a := range s.agents {
+		s.resyncFound(a)
+	}
 	s.summary()
 }
 
