@@ -161,7 +161,7 @@ func (a *Agent) assemble(c *config.Config) error {
 	})
 	l := &loop{
 		log: a.opts.Log, detector: detector.New(detector.Options{Node: a.node.NodeID(), MinOverlap: a.opts.MinOverlap}),
-		events: a.watcher.Events(), pods: a.pods, store: a.store, cluster: a.cluster,
+		events: a.watcher.Events(), settled: a.watcher.Settled, pods: a.pods, store: a.store, cluster: a.cluster,
 		operations: make(chan func()), stopped: make(chan struct{}),
 		ready: a.opts.Ready, forgetting: forgetting{log: a.opts.Log, forget: a.observer.Forget}, scanning: make(scanning), host: hostProbes{list: links.ListHostAddresses},
 	}

@@ -33,6 +33,7 @@ type loop struct {
 	report   *report.Report
 
 	events  <-chan links.Event
+	settled func(generation uint32) // see links.Watcher.Settled
 	pods    *pods.Resolver
 	store   *state.Store
 	cluster Cluster // nil for an agent alone
@@ -173,6 +174,7 @@ func (l *loop) update(event links.Event, now time.Time) {
 	i, all := l.table.Update(event, now)
 	if i != nil {
 		l.saveWithin(saveInterval)
+		l.settle(i)
 		l.prober.Follow(probe.Interface{Ref: i.Ref, Holder: i.Holder, Link: i.Interface, Lost: i.Lost})
 		for _, a := range l.scanning.take(i.Ref, i.View.Taken) { // before what the scan has found
 			l.exchange.Probed(a, detector.ProbeRefusal{}, i.View.Taken)
@@ -200,11 +202,19 @@ func (l *loop) expect(i *observe.Interface, now time.Time) {
 	l.prober.Expect(i.Ref, l.table.Configured(i), l.table.Left(i), now)
 }
 
+// settle tells the watcher when a pod is set up whose interface waits for that: CNI has its result once all plugins are done.
+func (l *loop) settle(i *observe.Interface) {
+	if i.State == links.Waiting && i.Pod.Result.Names(i.Name) {
+		l.settled(i.Generation)
+	}
+}
+
 // name sets the name of a pod.
 func (l *loop) name(change pods.Change, now time.Time) {
 	named, all := l.table.Name(change, now)
 	l.observe(all, now)
 	for _, i := range named {
+		l.settle(i)
 		l.expect(i, now)
 		l.exchange.Apply(l.detector.Describe(i.Holder, func(key detector.Key, h *detector.Holder) {
 			h.Pod, h.CreatedAt, h.Sandbox = i.Pod.Pod, i.Pod.CreatedAt, i.Pod.Sandbox

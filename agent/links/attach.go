@@ -10,10 +10,10 @@ import (
 	"github.com/dupip/dupip/bpf"
 )
 
-// attach attaches the observer to an interface and returns its new state. Only for one that has waited it may create a qdisc.
+// attach attaches the observer to an interface and returns its new state. Only after the set-up of its pod it may create a qdisc.
 func (w *Watcher) attach(veth *tracked) (State, string) {
 	began, i := time.Now(), &veth.iface
-	opts := bpf.AttachOptions{Generation: i.Generation, CreateQdisc: i.State == Waiting, Netkit: i.Netkit}
+	opts := bpf.AttachOptions{Generation: i.Generation, CreateQdisc: i.State != Pending && !began.Before(veth.createFrom), Netkit: i.Netkit}
 	if i.Kind != "" {
 		file, err := w.finder.Open(veth.ns.ref, veth.nsid)
 		if err != nil {
@@ -45,13 +45,13 @@ func (w *Watcher) attach(veth *tracked) (State, string) {
 		return Failed, "the device is gone" // its RTM_DELLINK is under way
 	}
 	if i.State != Failed || i.Reason != err.Error() {
-		w.opts.Log.Error("interface cannot be observed, trying again at every resync", "interface", i.Name, "error", err)
+		w.opts.Log.Error("interface cannot be observed, trying again every few seconds", "interface", i.Name, "error", err)
 	}
 	return Failed, err.Error()
 }
 
 // check asks the kernel for the state of an interface, unless attaching is due. The link was just listed, or is nil if the interface has
-// none. A Failed one can be attached to again.
+// none.
 func (w *Watcher) check(veth *tracked, link netlink.Link, now time.Time) {
 	i := &veth.iface
 	if !veth.observed() || veth.attach.due {
@@ -69,7 +69,22 @@ func (w *Watcher) check(veth *tracked, link netlink.Link, now time.Time) {
 		}
 	}
 	w.table.setState(veth, state, reason, now)
-	veth.attach.due = state == Failed
+}
+
+// checkEvent is check after a change of the qdiscs or filters.
+func (w *Watcher) checkEvent(veth *tracked, now time.Time) {
+	if veth.attach.due {
+		veth.filtersChanged(now)
+		return
+	}
+	var link netlink.Link
+	if veth.ns == nil {
+		var err error
+		if link, err = netlink.LinkByIndex(veth.iface.Index); err != nil {
+			return // its RTM_DELLINK is under way
+		}
+	}
+	w.check(veth, link, now)
 }
 
 // stateOf asks the kernel whether our program is there and runs first. It reads a link that is nil.

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	times "github.com/dupip/dupip/internal/schedule"
 )
 
 const (
@@ -23,6 +25,13 @@ const (
 	// After maxFailures scans of a netns that failed, the next is at the next resync. There are several,
 	// because a runtime may name the netns after it has made the veth.
 	maxFailures = 8
+	// After an attempt to attach failed, or another program detached ours, the next comes after attachRetry: whoever removed a qdisc or a
+	// filter may be about to make another. attachBurst of them are so quick, then one comes in attachRetryLater.
+	attachRetry      = 500 * time.Millisecond
+	attachBurst      = 4
+	attachRetryLater = 5 * time.Second
+	// listRetry is the pause after a list of the node's own routes or addresses failed.
+	listRetry = time.Second
 	// unseenAfter is the number of failed scans after which the interface is announced as unseen.
 	unseenAfter = 4
 )
@@ -43,6 +52,11 @@ func (p *pacer) pause(now time.Time, pause time.Duration) { p.due, p.next = fals
 func (p *pacer) pauseAfter(began time.Time, factor time.Duration) {
 	now := time.Now()
 	p.pause(now, max(minPause, factor*now.Sub(began)))
+}
+
+// retry schedules the action again, at the earliest after the pause.
+func (p *pacer) retry(now time.Time, pause time.Duration) {
+	p.due, p.next = true, times.Later(p.next, now.Add(pause))
 }
 
 // earlier returns the time of the next action if that is before at, else at.

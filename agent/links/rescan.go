@@ -7,7 +7,10 @@ type (
 	scanNetns      int      // scan the netns with that id: an address changed
 	netnsGone      int      // the netns with that id ended
 	scanInterface  uint32   // scan the netns behind the interface with that generation
-	scanEverything struct{} // changes of addresses were lost
+	scanEverything struct{} // events were lost
+	listRoutes     struct{} // list the default routes: one may have changed
+	checkPrograms  int      // qdiscs or filters of the interface with that ifindex changed
+	settled        uint32   // the pod behind the interface with that generation is set up
 	findNames      struct{} // find new names of namespaces
 	relist         struct{} // list all interfaces: other names are ignored now
 )

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/bpf"
 )
 
 // Run watches until ctx ends, then detaches everything and returns nil. When a subscription fails
@@ -48,11 +49,16 @@ func (w *Watcher) session(ctx context.Context) error {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	defer fail(nil)
-	watch, err := openAddressWatch(addressBuffer, w.requests.add)
+	addresses, err := watchAddresses(watchBuffer, w.requests.add)
 	if err != nil {
 		return err
 	}
-	tasks.Go(func() { fail(watch.run(subscribed)) })
+	tasks.Go(func() { fail(addresses.run(subscribed)) })
+	node, err := watchNode(watchBuffer, w.opts.Observer != nil && w.opts.Observer.Mode() == bpf.TC, w.requests.add)
+	if err != nil {
+		return err
+	}
+	tasks.Go(func() { fail(node.run(subscribed)) })
 	defer w.watchNames(&tasks)()
 
 	updates, done := make(chan netlink.LinkUpdate, 256), make(chan struct{})

@@ -57,7 +57,7 @@ func Survey(insideToo bool) (pods, devices []Interface, err error) {
 // CanWatch returns an error if this process may not watch the addresses of all namespaces. The error
 // names the missing capability.
 func CanWatch() error {
-	watch, err := openAddressWatch(addressBuffer, nil)
+	watch, err := watchAddresses(watchBuffer, nil)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package links
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"log/slog"
@@ -12,19 +11,14 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/dupip/dupip/agent/netns"
 )
 
-const (
-	// scansApart: a netns that sends no event is scanned at every tenth resync. 250 scans twice a
-	// minute cost a tenth of a percent of a core.
-	scansApart = 10
-	// quiet is how long a veth must be unchanged before a clsact qdisc is created on it; only in tc mode.
-	quiet = 3 * time.Second
-	// maxQuiets limits the wait for an interface that changes all the time to 5 quiet times.
-	maxQuiets = 5
-)
+// scansApart: a netns that sends no event is scanned at every tenth resync. 250 scans twice a
+// minute cost a tenth of a percent of a core.
+const scansApart = 10
 
 // table holds the veths into other namespaces, and the devices there that have no end on the node. It decides which of them are observed, what is due for
 // them, and which events the agent gets. [Watcher] makes the system calls.
@@ -48,6 +42,8 @@ type table struct {
 	events        []Event
 	unobservedDue bool // the list of unobserved veths may have changed
 	found         findings
+	hostDue       bool // what depends on the node's own addresses and devices may have changed, or could not be read
+	routesDue     bool // the default routes may have changed
 }
 
 func newTable(log *slog.Logger, ignore func(string) bool, reachable func(int) bool) *table {
@@ -61,6 +57,9 @@ func newTable(log *slog.Logger, ignore func(string) bool, reachable func(int) bo
 type hostDevice struct {
 	name    string
 	filters bool // it is a bridge with vlan_filtering
+	up      bool
+	mac     string
+	master  int
 }
 
 // handle applies one link message. Messages of the bridge family are about ports: their RTM_DELLINK
@@ -115,11 +114,14 @@ func (t *table) list(links []netlink.Link, now time.Time) {
 
 func (t *table) addDevice(link netlink.Link) {
 	index := link.Attrs().Index
-	device := hostDevice{name: link.Attrs().Name}
+	attrs := link.Attrs()
+	device := hostDevice{name: attrs.Name, up: attrs.RawFlags&unix.IFF_UP != 0, mac: string(attrs.HardwareAddr), master: attrs.MasterIndex}
 	if bridge, ok := link.(*netlink.Bridge); ok {
 		device.filters = bridge.VlanFiltering != nil && *bridge.VlanFiltering
 	}
 	if before, ok := t.devices[index]; ok && before != device {
+		t.hostDue = t.hostDue || t.veths[index] == nil && (before.name != device.name || before.mac != device.mac || before.master != device.master)
+		t.routesDue = t.routesDue || before.up && !device.up && t.routes.devices[index] // no event tells of IPv4 routes that go
 		for _, veth := range t.veths {
 			if veth.master == index {
 				veth.portDue = veth.portDue || before.filters != device.filters
@@ -128,7 +130,7 @@ func (t *table) addDevice(link netlink.Link) {
 					t.announce(veth)
 				}
 			}
-			if veth.ns != nil && strings.HasPrefix(veth.iface.Master, before.name) {
+			if veth.ns != nil && before.name != device.name && strings.HasPrefix(veth.iface.Master, before.name) {
 				veth.ns.scans.due = true // its device sends by this one, which has another name
 			}
 		}
@@ -164,9 +166,7 @@ func (t *table) update(link netlink.Link, listed bool, now time.Time) (changed b
 		return changed
 	}
 	if veth.iface.State == Waiting {
-		if next := now.Add(quiet); next.Before(veth.attachUntil) {
-			veth.attach.next = next
-		}
+		veth.wait(now)
 	}
 	if listed && t.resyncs == 0 {
 		veth.iface.Listed = true // its event came between the subscription and the first list
@@ -195,7 +195,8 @@ func (t *table) add(veth *tracked, now time.Time) {
 	t.generation++
 	veth.iface.Generation, veth.iface.State, veth.iface.Reason = t.generation, Pending, "its turn comes: interfaces are attached one after another"
 	veth.scans, veth.portDue = newScans(now), true
-	veth.attach, veth.attachUntil = pacer{due: true, next: now}, now.Add(maxQuiets*quiet)
+	veth.attach, veth.waitUntil = pacer{due: true, next: now}, now.Add(maxQuiets*quiet)
+	veth.retries = rate.NewLimiter(rate.Every(attachRetryLater), attachBurst)
 	t.veths[veth.iface.Index] = veth
 }
 
@@ -226,9 +227,19 @@ func (t *table) remove(index int, reason string) {
 func (t *table) setState(veth *tracked, state State, reason string, now time.Time) {
 	before := veth.iface.State
 	veth.iface.State, veth.iface.Reason = state, reason
-	veth.attach.due = state == Waiting
-	if before == Pending {
-		veth.attach.next = now.Add(quiet)
+	switch {
+	case state == Failed:
+		pause := attachRetry
+		if !veth.retries.AllowN(now, 1) {
+			pause = attachRetryLater
+		}
+		veth.attach = pacer{due: true, next: now.Add(pause)}
+	case state == Waiting && before == Pending:
+		veth.wait(now)
+	case state == Waiting:
+		veth.attach = pacer{due: true, next: veth.createFrom}
+	default:
+		veth.attach.due = false
 	}
 	if before != state {
 		t.announce(veth)
@@ -362,62 +373,4 @@ func (t *table) unobserved() []Interface {
 		return cmp.Or(cmp.Compare(a.State, b.State), cmp.Compare(a.Index, b.Index))
 	})
 	return all
-}
-
-// tracked is a veth whose other end is in another netns, or a device that is there and has no end on the node.
-type tracked struct {
-	iface              Interface
-	nsid, peer, master int
-	ns                 *namespace // that of a device that has no end on the node, nil for a veth
-	found              bool       // its netns was scanned once
-	scans              scans
-	requested          bool // that scan, see [Watcher.Refresh]
-	resynced           bool // that scan is due because of a resync alone
-	portDue            bool // the VLAN of its bridge port has to be read, if it is a port
-	// attach is due once for a new veth, while it is Waiting, and again when it failed or was detached.
-	// Changes of the link postpone it until attachUntil.
-	attach      pacer
-	attachUntil time.Time
-}
-
-func (v *tracked) observed() bool { return v.iface.State != Ignored && v.iface.State != Uplink }
-
-// attachedBefore reports whether to attach to a veth before another. Those whose two ends are up are
-// first: no packet can come from the others, so a pod that takes its end down gains nothing. Of these
-// the newest is first, because a pod announces its addresses once, when it starts.
-//
-// A pod with rights in its netns can make devices there that have no end on the node, but not the node's end of a pair: so they come last.
-func (v *tracked) attachedBefore(other *tracked) bool {
-	// Of these the oldest is first, so that new ones delay nobody.
-	switch {
-	case (v.ns != nil) != (other.ns != nil):
-		return v.ns == nil
-	case v.ns != nil:
-		return v.iface.Generation < other.iface.Generation
-	}
-	if v.iface.Up != other.iface.Up {
-		return v.iface.Up
-	}
-	return v.iface.Generation > other.iface.Generation
-}
-
-// announced reports whether the agent got the interface.
-func (v *tracked) announced() bool { return v.iface.FirstName != "" }
-
-// changed schedules a scan because of an event.
-func (v *tracked) changed() {
-	v.resynced = false
-	v.rescan()
-}
-
-// rescan schedules a scan, unless the interface is ignored.
-func (v *tracked) rescan() { v.scans.due = v.iface.State != Ignored }
-
-// update copies the attributes of a link message, and reports whether the agent needs an event.
-func (v *tracked) update(attrs *netlink.LinkAttrs, master string) (changed bool) {
-	i, up := &v.iface, attrs.OperState == netlink.OperUp
-	v.portDue = v.portDue || i.Master != master
-	changed = i.Name != attrs.Name || i.Master != master || i.Up != up || !bytes.Equal(i.MAC, attrs.HardwareAddr)
-	i.Name, i.Master, i.Up, i.MAC, v.master = attrs.Name, master, up, attrs.HardwareAddr, attrs.MasterIndex
-	return changed
 }

@@ -127,7 +127,8 @@ func (t *table) classify(veth *tracked, now time.Time) {
 	if !veth.found && veth.scans.unseen() && !t.reachable(veth.nsid) {
 		var err error
 		if signs, err = t.signs(); err != nil {
-			t.log.Warn("identifying uplinks failed, trying again at the next resync", "error", err)
+			t.log.Debug("identifying uplinks failed", "error", err)
+			t.hostDue = true
 			return
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,12 +16,6 @@ import (
 )
 
 const (
-	// After a list of the node's own addresses that took t, the next starts hostPauseFactor * t later at
-	// the earliest, so lists use at most 1/50 of a core: pods whose host ends have the gateway's address
-	// change that list all the time. portPauseFactor is the same for the VLANs of ports, which change
-	// when devices go up and down.
-	hostPauseFactor = 50
-	portPauseFactor = 20
 	// maxAttachPause limits the pauses of attachPause: 250 interfaces are to be observed within 12 s.
 	maxAttachPause = 25 * time.Millisecond
 	// maxDetachPauses limits their sum when the watcher ends: Kubernetes kills an agent that is not gone after
@@ -62,6 +55,8 @@ type Watcher struct {
 	netkit               []Interface      // those that cannot be observed
 	attachPacer          pacer
 	hostPacer, portPacer pacer // lists of the node's own addresses, and of the VLANs of ports
+	hostFailed           bool  // the last list of the node's own addresses
+	routesPacer          pacer // lists of the default routes
 	overrunPacer         pacer // scans of all namespaces because events were lost
 }
 
@@ -99,6 +94,9 @@ func (w *Watcher) Events() <-chan Event { return w.events }
 // interface are merged and limited in rate.
 func (w *Watcher) Refresh(generation uint32) { w.requests.add(scanInterface(generation)) }
 
+// Settled tells the watcher that the pod behind the interface is set up: no network plugin changes the interface any more. It never blocks.
+func (w *Watcher) Settled(generation uint32) { w.requests.add(settled(generation)) }
+
 // SetIgnore sets which host-side interfaces are excluded; nil and the default select none. The watcher detaches from these, and
 // attaches to others. Safe for concurrent use; it does not block.
 func (w *Watcher) SetIgnore(ignore func(name string) bool) {
@@ -114,6 +112,10 @@ func (w *Watcher) Overruns() int { return int(w.overruns.Load()) }
 func (w *Watcher) takeRequests() (relistAll bool) {
 	taken := w.requests.take()
 	for _, veth := range w.table.veths {
+		veth.checkDue = veth.checkDue || taken[checkPrograms(veth.iface.Index)]
+		if taken[settled(veth.iface.Generation)] {
+			veth.settle(time.Now())
+		}
 		if veth.ns != nil && taken[netnsGone(veth.nsid)] {
 			w.table.remove(veth.iface.Index, "")
 		} else if requested := taken[scanInterface(veth.iface.Generation)]; requested || taken[scanNetns(veth.nsid)] {
@@ -135,6 +137,7 @@ func (w *Watcher) takeRequests() (relistAll bool) {
 	if taken[scanNetns(ownNetns)] {
 		w.scheduleHost()
 	}
+	w.table.routesDue = w.table.routesDue || taken[listRoutes{}]
 	if taken[findNames{}] {
 		w.inside.findNames()
 	}
@@ -145,34 +148,37 @@ func (w *Watcher) takeRequests() (relistAll bool) {
 	return taken[relist{}]
 }
 
-// scheduleAll schedules a scan of every netns, and lists of its devices and of the node's own addresses.
+// scheduleAll schedules a scan of every netns, lists of its devices and of the node's own addresses and routes, and a check of all programs.
 func (w *Watcher) scheduleAll() {
 	for _, veth := range w.table.veths {
 		veth.changed()
+		veth.checkDue = true
 	}
+	w.table.routesDue = true
 	w.inside.listAll()
 	w.scheduleHost()
 }
 
-// scheduleHost schedules a list of the node's own addresses. It also clears the cached signs of uplinks,
-// which are read again when they are needed.
-func (w *Watcher) scheduleHost() {
-	w.hostPacer.due = true
-	w.table.signs = sync.OnceValues(func() (uplinkSigns, error) { return readUplinkSigns(w.table.routes) })
-}
-
-// resync compares all interfaces with the kernel's list.
-func (w *Watcher) resync(ctx context.Context, now time.Time) error {
-	all, err := listLinks()
-	if err != nil {
-		return err
+// list compares all interfaces with the kernel's list, and lists the default routes.
+func (w *Watcher) list(ctx context.Context, now time.Time) (all []netlink.Link, err error) {
+	if all, err = listLinks(); err != nil {
+		return nil, err
 	}
 	if w.table.routes, err = listDefaultRoutes(); err != nil {
-		return err
+		return nil, err
 	}
 	w.scheduleHost()
 	w.table.list(all, now)
 	w.flush(ctx)
+	return all, nil
+}
+
+// resync compares all interfaces and programs with the kernel's.
+func (w *Watcher) resync(ctx context.Context, now time.Time) error {
+	all, err := w.list(ctx, now)
+	if err != nil {
+		return err
+	}
 	byIndex := make(map[int]netlink.Link, len(all))
 	for _, link := range all {
 		byIndex[link.Attrs().Index] = link
@@ -211,6 +217,21 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 		w.overruns.Add(1)
 		w.scheduleAll()
 	}
+	w.routesPacer.due = w.routesPacer.due || w.table.routesDue
+	w.table.routesDue = false
+	if w.routesPacer.ready(now) {
+		w.listRoutes(ctx, now)
+	}
+	if w.table.hostDue {
+		w.table.hostDue = false
+		w.retryHost(now)
+	}
+	for _, veth := range w.table.veths {
+		if veth.checkDue {
+			veth.checkDue = false
+			w.checkEvent(veth, now)
+		}
+	}
 	if w.inside.names.ready(now) {
 		w.inside.addNames(now)
 	}
@@ -244,11 +265,20 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 	}
 	if hostReady { // last: the first list of host addresses tells the agent that all interfaces were sent
 		began := time.Now()
-		w.listHost(ctx)
+		err := w.listHost(ctx)
 		w.hostPacer.pauseAfter(began, hostPauseFactor)
+		if err != nil {
+			w.retryHost(time.Now())
+		}
+		if failed := err != nil; failed != w.hostFailed {
+			w.hostFailed = failed
+			if failed {
+				w.opts.Log.Warn("listing the node's own addresses failed, trying again every second", "error", err)
+			}
+		}
 	}
 	w.attachPacer.due = !w.starting() && w.table.toAttach(now) != nil
-	for _, p := range []*pacer{&w.attachPacer, &w.overrunPacer, &w.portPacer} {
+	for _, p := range []*pacer{&w.attachPacer, &w.overrunPacer, &w.portPacer, &w.routesPacer} {
 		next = p.earlier(next)
 	}
 	if !unannounced { // else a scan or the VLANs of ports come first
@@ -315,20 +345,6 @@ func (w *Watcher) scan(veth *tracked) {
 		w.opts.Log.Debug("scanning a netns failed", "interface", veth.iface.Name, "failures", veth.scans.failures, "error", err)
 	}
 	w.table.scanned(veth, ref, view, err, time.Now())
-}
-
-// listHost lists the node's own addresses and sends them.
-func (w *Watcher) listHost(ctx context.Context) {
-	routes := func() (defaultRoutes, error) { return w.table.routes, nil } // of the last resync
-	// The addresses on the host ends of ignored interfaces are not the node's in the networks of pods.
-	ignored := func(index int) bool { veth := w.table.veths[index]; return veth != nil && veth.iface.State == Ignored }
-	host, err := listHostAddresses(routes, ignored)
-	if err != nil {
-		w.opts.Log.Warn("listing the node's own addresses failed, trying again at the next resync", "error", err)
-		return
-	}
-	mainFirst(host, w.table.routes, listSources())
-	w.emit(ctx, Event{Kind: HostAddresses, Host: host})
 }
 
 // flush detaches from removed interfaces and sends the table's events to the agent.

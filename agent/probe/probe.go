@@ -155,7 +155,7 @@ func (p *Prober) Follow(i Interface) {
 		}
 		p.interfaces[i.Ref] = s
 	}
-	if s.Link != nil && (s.Holder != i.Holder || s.Link.State == links.Waiting || i.Link.Up && !s.Link.Up) {
+	if s.Link != nil && (s.Holder != i.Holder || unobserved(s.Link.State) && !unobserved(i.Link.State) || i.Link.Up && !s.Link.Up) {
 		for _, probe := range s.pending { // the pod did not get the earlier probes, or could not answer
 			p.drop(s, probe)
 		}
@@ -163,6 +163,9 @@ func (p *Prober) Follow(i Interface) {
 	}
 	s.Interface = i
 }
+
+// unobserved reports whether answers on an interface are not seen.
+func unobserved(s links.State) bool { return s == links.Waiting || s == links.Failed }
 
 // Expect sets the addresses that a pod has configured on an interface, and those that have just left
 // a pod without other addresses. Those without a binding are probed: the answer of a silent pod makes

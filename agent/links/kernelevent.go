@@ -7,14 +7,14 @@ import (
 )
 
 // nsidMessage is the size of an RTM_DELNSID: struct nlmsghdr, struct rtgenmsg, and the attribute NETNSA_NSID
-// (rtnl_net_fill, net/core/net_namespace.c). Messages about addresses are longer.
+// (rtnl_net_fill, net/core/net_namespace.c). Other messages are at least as long: those about routes have a struct rtmsg, of 12 bytes.
 const nsidMessage = unix.SizeofNlMsghdr + 4 + unix.SizeofNlAttr + 4
 
 // controlSize is twice CMSG_SPACE(4): for the netns id, and for a message that later kernels may add.
 const controlSize = 2 * (unix.SizeofCmsghdr + 8)
 
-// addressEvent is a datagram of the kernel with one message, of which only the beginning is read.
-type addressEvent struct {
+// kernelEvent is a datagram of the kernel with one message, of which only the beginning is read.
+type kernelEvent struct {
 	data    [nsidMessage]byte
 	size    int
 	control [controlSize]byte
@@ -22,7 +22,7 @@ type addressEvent struct {
 }
 
 // receive receives one from the kernel; what processes send to our port has size 0. It does not wait: without any the error is [unix.EAGAIN].
-func (e *addressEvent) receive(fd uintptr) error {
+func (e *kernelEvent) receive(fd uintptr) error {
 	size, controlLength, _, from, err := unix.Recvmsg(int(fd), e.data[:], e.control[:], unix.MSG_DONTWAIT)
 	if err != nil {
 		return err
@@ -34,24 +34,33 @@ func (e *addressEvent) receive(fd uintptr) error {
 	return nil
 }
 
-// changed reports whether an address of the netns has changed. Link-local addresses do not count: every device has one.
-func (e *addressEvent) changed() bool {
+// requests returns what the watcher has to do because of the event.
+func (e *kernelEvent) requests() []any {
 	if e.size < len(e.data) {
-		return false
+		return nil
 	}
-	if m := e.data[unix.SizeofNlMsghdr:]; m[0] == unix.AF_INET6 && m[3] == unix.RT_SCOPE_LINK { // struct ifaddrmsg
-		return false
+	m := e.data[unix.SizeofNlMsghdr:]
+	switch kind := binary.NativeEndian.Uint16(e.data[4:]); kind { // struct nlmsghdr
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR: // struct ifaddrmsg
+		if m[0] == unix.AF_INET6 && m[3] == unix.RT_SCOPE_LINK {
+			return nil // every device has one
+		}
+		if e.netns == ownNetns && kind == unix.RTM_DELADDR {
+			return []any{scanNetns(ownNetns), listRoutes{}} // no event tells of the IPv4 routes that go with it (fib_sync_down_addr)
+		}
+		return []any{scanNetns(e.netns)}
+	case unix.RTM_DELNSID:
+		if e.netns == ownNetns { // else it is an id in another netns
+			return []any{netnsGone(int32(binary.NativeEndian.Uint32(m[8:])))}
+		}
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE: // struct rtmsg
+		if m[1] == 0 { // the length of the destination: it is a default route
+			return []any{listRoutes{}}
+		}
+	case unix.RTM_NEWQDISC, unix.RTM_DELQDISC, unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER: // struct tcmsg
+		return []any{checkPrograms(int32(binary.NativeEndian.Uint32(m[4:])))}
 	}
-	kind := binary.NativeEndian.Uint16(e.data[4:]) // struct nlmsghdr
-	return kind == unix.RTM_NEWADDR || kind == unix.RTM_DELADDR
-}
-
-// ended returns the id that a netns of ours had, if it ended.
-func (e *addressEvent) ended() (nsid int, ok bool) {
-	if e.size < len(e.data) || binary.NativeEndian.Uint16(e.data[4:]) != unix.RTM_DELNSID || e.netns != ownNetns {
-		return 0, false // or an id in another netns
-	}
-	return int(int32(binary.NativeEndian.Uint32(e.data[nsidMessage-4:]))), true
+	return nil
 }
 
 // senderNetns reads the netns id from the control messages. The kernel omits it for our own netns.

@@ -13,7 +13,7 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 )
 
-// received counts what an addressWatch reports.
+// received counts what a kernelWatch reports.
 type received struct {
 	mu      sync.Mutex
 	changed map[int]int // by netns id
@@ -21,11 +21,11 @@ type received struct {
 	hold    chan struct{} // while open, a change does not return
 }
 
-// startWatch runs an addressWatch until the test ends.
+// startWatch runs a kernelWatch until the test ends.
 func startWatch(t *testing.T, buffer int) *received {
 	t.Helper()
 	h := &received{changed: make(map[int]int)}
-	w, err := openAddressWatch(buffer, func(request any) {
+	w, err := watchAddresses(buffer, func(request any) {
 		h.mu.Lock()
 		var hold chan struct{}
 		switch request := request.(type) {
@@ -130,7 +130,7 @@ func podWithAddress(t testing.TB, name, text string, scope netlink.Scope) (nsid 
 func TestAddressWatchDistinguishesNamespaces(t *testing.T) {
 	first, changeFirst := podWithID(t, "pod1")
 	second, changeSecond := podWithID(t, "pod2")
-	h := startWatch(t, addressBuffer)
+	h := startWatch(t, watchBuffer)
 	changeFirst(1)
 	h.wait(t, "the first", func() bool { return h.changed[first] > 0 })
 	if changed, _ := h.counts(second); changed > 0 {
@@ -156,7 +156,7 @@ func TestAddressWatchDistinguishesNamespaces(t *testing.T) {
 // A flood of changes leads to a few calls.
 func TestAddressFloodIsMerged(t *testing.T) {
 	nsid, change := podWithID(t, "pod1")
-	h := startWatch(t, addressBuffer)
+	h := startWatch(t, watchBuffer)
 	const changes = 5000
 	began := time.Now()
 	change(changes)
@@ -202,7 +202,7 @@ func TestAddressOverrun(t *testing.T) {
 // BenchmarkAddressEvents reads what a pod that changes its addresses all the time has caused.
 func BenchmarkAddressEvents(b *testing.B) {
 	_, change := podWithID(b, "pod1")
-	w, err := openAddressWatch(addressBuffer, func(any) {})
+	w, err := watchAddresses(watchBuffer, func(any) {})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestLinkLocalAddressesAreNotReported(t *testing.T) {
 		t.Run(test.address, func(t *testing.T) {
 			first, changeFirst := podWithAddress(t, "pod1", test.address, test.scope)
 			second, changeSecond := podWithID(t, "pod2")
-			h := startWatch(t, addressBuffer)
+			h := startWatch(t, watchBuffer)
 			changeFirst(10)
 			changeSecond(1) // events come in order
 			h.wait(t, "the second", func() bool { return h.changed[second] > 0 })

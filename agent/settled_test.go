@@ -1,0 +1,38 @@
+package agent
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/agent/books"
+	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/pods"
+	"github.com/dupip/dupip/detector"
+)
+
+// The watcher is told that a pod is set up when CNI's result names the interface that waits for that.
+func TestSettled(t *testing.T) {
+	for name, test := range map[string]struct {
+		state  links.State
+		result *books.Result
+		want   []uint32
+	}{
+		"its result":          {links.Waiting, &books.Result{HostEnds: []string{"veth"}}, []uint32{7}},
+		"no result":           {links.Waiting, nil, nil},
+		"of another host end": {links.Waiting, &books.Result{HostEnds: []string{"veth2"}}, nil},
+		"nothing waits":       {links.Attached, &books.Result{HostEnds: []string{"veth"}}, nil},
+	} {
+		l, _ := newLoop(t, "")
+		var settled []uint32
+		l.settled = func(generation uint32) { settled = append(settled, generation) }
+		i := l.add(t, 7, 70)
+		next := *i.Interface
+		next.State = test.state
+		l.update(links.Event{Kind: links.Changed, Interface: &next}, time.Now())
+		l.name(pods.Change{Cookie: 70, Pod: detector.Pod{Name: "a"}, Result: test.result}, time.Now())
+		if !slices.Equal(settled, test.want) {
+			t.Errorf("%s: settled %v, want %v", name, settled, test.want)
+		}
+	}
+}
