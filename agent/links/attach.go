@@ -51,11 +51,11 @@ func (w *Watcher) attach(veth *tracked) (State, string) {
 }
 
 // check asks the kernel for the state of an interface, unless attaching is due. The link was just listed, or is nil if the interface has
-// none.
-func (w *Watcher) check(veth *tracked, link netlink.Link, now time.Time) {
+// none. It reports whether it asked.
+func (w *Watcher) check(veth *tracked, link netlink.Link, now time.Time) bool {
 	i := &veth.iface
 	if !veth.observed() || veth.attach.due {
-		return
+		return false
 	}
 	state, reason := i.State, i.Reason
 	if attachment := w.attached[i.Generation]; attachment != nil {
@@ -69,6 +69,7 @@ func (w *Watcher) check(veth *tracked, link netlink.Link, now time.Time) {
 		}
 	}
 	w.table.setState(veth, state, reason, now)
+	return true
 }
 
 // checkEvent is check after a change of the qdiscs or filters.

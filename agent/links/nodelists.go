@@ -2,6 +2,7 @@ package links
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -19,7 +20,7 @@ const (
 // scheduleHost schedules a list of the node's own addresses. It also clears the cached signs of uplinks,
 // which are read again when they are needed.
 func (w *Watcher) scheduleHost() {
-	w.hostPacer.due = true
+	w.hostPacer.due, w.hostResynced = true, false
 	w.table.signs = sync.OnceValues(func() (uplinkSigns, error) { return readUplinkSigns(w.table.routes) })
 }
 
@@ -33,14 +34,16 @@ func (w *Watcher) retryHost(now time.Time) {
 
 // listRoutes lists the default routes. Other devices of theirs may make interfaces uplinks, or lead them into pods.
 func (w *Watcher) listRoutes(ctx context.Context, now time.Time) {
-	before := w.table.routes
 	began := time.Now()
 	routes, err := listDefaultRoutes()
-	if err == nil && !maps.Equal(routes.devices, before.devices) {
+	if err == nil && !maps.Equal(routes.devices, w.table.routes.devices) {
+		off := w.table.found.off
+		w.table.found.off = true // no event of an interface tells of what this list finds
 		_, err = w.list(ctx, now)
-	} else if err == nil && !maps.Equal(routes.sources, before.sources) {
+		w.table.found.off = off
+	} else if err == nil {
 		w.table.routes = routes
-		w.scheduleHost()
+		w.scheduleHost() // the main addresses may be others
 	}
 	w.routesPacer.pauseAfter(began, hostPauseFactor)
 	if err != nil {
@@ -58,7 +61,23 @@ func (w *Watcher) listHost(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if sum := w.sum(host); sum != w.hostSum {
+		if w.hostResynced {
+			w.table.found.expect(foundHostAddress, scanNetns(ownNetns), time.Now())
+		}
+		w.hostSum = sum
+	}
+	w.hostResynced = false
 	mainFirst(host, w.table.routes, listSources())
 	w.emit(ctx, Event{Kind: HostAddresses, Host: host})
 	return nil
+}
+
+// sum returns a checksum of the node's own addresses.
+func (w *Watcher) sum(host []HostAddress) uint64 {
+	w.hostHash.Reset()
+	for _, a := range host {
+		fmt.Fprintln(&w.hostHash, a.IP, a.Index, a.Device, a.Master, a.MAC)
+	}
+	return w.hostHash.Sum64()
 }

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"hash/maphash"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -54,10 +56,13 @@ type Watcher struct {
 	names                *netns.NameWatch // nil between sessions, and if that failed
 	netkit               []Interface      // those that cannot be observed
 	attachPacer          pacer
-	hostPacer, portPacer pacer // lists of the node's own addresses, and of the VLANs of ports
-	hostFailed           bool  // the last list of the node's own addresses
-	routesPacer          pacer // lists of the default routes
-	overrunPacer         pacer // scans of all namespaces because events were lost
+	hostPacer, portPacer pacer        // lists of the node's own addresses, and of the VLANs of ports
+	hostFailed           bool         // the last list of the node's own addresses
+	hostResynced         bool         // the next one is due because of a resync alone
+	hostHash             maphash.Hash // of the lists
+	hostSum              uint64       // of the last list
+	routesPacer          pacer        // lists of the default routes
+	overrunPacer         pacer        // scans of all namespaces because events were lost
 }
 
 // New returns a Watcher for the calling thread's netns, in which Run must be
@@ -175,16 +180,23 @@ func (w *Watcher) list(ctx context.Context, now time.Time) (all []netlink.Link, 
 
 // resync compares all interfaces and programs with the kernel's.
 func (w *Watcher) resync(ctx context.Context, now time.Time) error {
+	before, hostDue := w.table.routes, w.hostPacer.due && !w.hostResynced
 	all, err := w.list(ctx, now)
 	if err != nil {
 		return err
+	}
+	w.hostResynced = !hostDue && !w.table.found.off
+	if !maps.Equal(before.devices, w.table.routes.devices) || !maps.Equal(before.sources, w.table.routes.sources) {
+		w.table.found.expect(foundRoute, listRoutes{}, now)
 	}
 	byIndex := make(map[int]netlink.Link, len(all))
 	for _, link := range all {
 		byIndex[link.Attrs().Index] = link
 	}
 	for _, veth := range w.table.veths {
-		w.check(veth, byIndex[veth.iface.Index], now)
+		if w.check(veth, byIndex[veth.iface.Index], now) && veth.iface.State == Failed {
+			w.table.found.expect(foundProgram, checkPrograms(veth.iface.Index), now)
+		}
 	}
 	if w.pruneDue { // not with every detach, because many pods may end at once
 		w.pruneDue = false
@@ -217,7 +229,10 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 		w.overruns.Add(1)
 		w.scheduleAll()
 	}
-	w.routesPacer.due = w.routesPacer.due || w.table.routesDue
+	if w.table.routesDue {
+		w.routesPacer.due = true
+		w.table.found.came(listRoutes{})
+	}
 	w.table.routesDue = false
 	if w.routesPacer.ready(now) {
 		w.listRoutes(ctx, now)
