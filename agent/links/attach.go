@@ -13,6 +13,7 @@ import (
 // attach attaches the observer to an interface and returns its new state. Only after the set-up of its pod it may create a qdisc.
 func (w *Watcher) attach(veth *tracked) (State, string) {
 	began, i := time.Now(), &veth.iface
+	veth.detached = false
 	opts := bpf.AttachOptions{Generation: i.Generation, CreateQdisc: i.State != Pending && !began.Before(veth.createFrom), Netkit: i.Netkit}
 	if i.Kind != "" {
 		file, err := w.finder.Open(veth.ns.ref, veth.nsid)
@@ -45,7 +46,7 @@ func (w *Watcher) attach(veth *tracked) (State, string) {
 		return Failed, "the device is gone" // its RTM_DELLINK is under way
 	}
 	if i.State != Failed || i.Reason != err.Error() {
-		w.opts.Log.Error("interface cannot be observed, trying again every few seconds", "interface", i.Name, "error", err)
+		w.opts.Log.Error("interface cannot be observed, trying again every 2 s", "interface", i.Name, "error", err)
 	}
 	return Failed, err.Error()
 }
@@ -63,6 +64,7 @@ func (w *Watcher) check(veth *tracked, link netlink.Link, now time.Time) bool {
 		if state == Failed {
 			w.opts.Log.Warn("interface is not observed any more, attaching again", "interface", i.Name, "reason", reason)
 			w.detach(i)
+			veth.detached = true
 		}
 		if state == Shadowed && i.State != Shadowed {
 			w.opts.Log.Warn("interface is shadowed: another program runs before dupip's and may drop packets", "interface", i.Name)

@@ -26,7 +26,7 @@ const (
 	Shadowed State = "shadowed"
 	// Waiting: for the set-up of the pod to end, before a clsact qdisc is created.
 	Waiting State = "waiting"
-	// Failed: could not be attached. The watcher tries again after a second, and later every few seconds.
+	// Failed: could not be attached. The watcher tries again soon, and again.
 	Failed State = "failed"
 	// Unsupported: a pod device of a kind that cannot be observed.
 	Unsupported State = "unsupported"

@@ -25,11 +25,12 @@ const (
 	// After maxFailures scans of a netns that failed, the next is at the next resync. There are several,
 	// because a runtime may name the netns after it has made the veth.
 	maxFailures = 8
-	// After an attempt to attach failed, or another program detached ours, the next comes after attachRetry: whoever removed a qdisc or a
-	// filter may be about to make another. attachBurst of them are so quick, then one comes in attachRetryLater.
-	attachRetry      = 500 * time.Millisecond
-	attachBurst      = 4
-	attachRetryLater = 5 * time.Second
+	// attachRetry is the pause after an attempt to attach failed, or another program detached ours: whoever removed a qdisc may be about
+	// to make another, and a round of probes that has begun has its last one after 300 ms. The pause doubles each time, up to
+	// maxAttachRetry, or maxDetachedRetry if another program detaches ours again and again, until a resync finds the interface attached.
+	attachRetry      = 200 * time.Millisecond
+	maxAttachRetry   = 2 * time.Second
+	maxDetachedRetry = 30 * time.Second
 	// listRetry is the pause after a list of the node's own routes or addresses failed.
 	listRetry = time.Second
 	// unseenAfter is the number of failed scans after which the interface is announced as unseen.

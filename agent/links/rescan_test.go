@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/time/rate"
 
 	"github.com/dupip/dupip/agent/netns"
 )
@@ -262,7 +261,7 @@ func TestFirstScansComeFirst(t *testing.T) {
 		w.table.veths[7] = &tracked{iface: Interface{Index: 7, Listed: true, State: Pending}, ns: test.ns, scans: later}
 		// Attaching to this one fails, because there is no such netns.
 		scanned := &tracked{iface: Interface{Index: 8, FirstName: "eth0", Kind: "macvlan", State: Pending}, ns: new(namespace), nsid: 1_000_000, scans: later}
-		scanned.attach.due, scanned.retries = true, rate.NewLimiter(1, 1)
+		scanned.attach.due = true
 		w.table.veths[8] = scanned
 		if test.started {
 			w.hostPacer.next = now.Add(-time.Second)

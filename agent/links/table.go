@@ -11,7 +11,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-	"golang.org/x/time/rate"
 
 	"github.com/dupip/dupip/agent/netns"
 )
@@ -196,7 +195,6 @@ func (t *table) add(veth *tracked, now time.Time) {
 	veth.iface.Generation, veth.iface.State, veth.iface.Reason = t.generation, Pending, "its turn comes: interfaces are attached one after another"
 	veth.scans, veth.portDue = newScans(now), true
 	veth.attach, veth.waitUntil = pacer{due: true, next: now}, now.Add(maxQuiets*quiet)
-	veth.retries = rate.NewLimiter(rate.Every(attachRetryLater), attachBurst)
 	t.veths[veth.iface.Index] = veth
 }
 
@@ -229,11 +227,12 @@ func (t *table) setState(veth *tracked, state State, reason string, now time.Tim
 	veth.iface.State, veth.iface.Reason = state, reason
 	switch {
 	case state == Failed:
-		pause := attachRetry
-		if !veth.retries.AllowN(now, 1) {
-			pause = attachRetryLater
+		limit := maxAttachRetry
+		if veth.detached {
+			limit = maxDetachedRetry
 		}
-		veth.attach = pacer{due: true, next: now.Add(pause)}
+		veth.attach = pacer{due: true, next: now.Add(min(attachRetry<<veth.failures, limit))}
+		veth.failures = min(veth.failures+1, 10)
 	case state == Waiting && before == Pending:
 		veth.wait(now)
 	case state == Waiting:

@@ -286,37 +286,23 @@ func TestAttachIsDue(t *testing.T) {
 	if got := attachIn(); got != attachRetry {
 		t.Errorf("attaching is due in %v after a failure, want %v", got, attachRetry)
 	}
-	for range attachBurst {
+	if h.setPodState(Failed); attachIn() != 2*attachRetry {
+		t.Errorf("attaching is due in %v after two failures, want %v", attachIn(), 2*attachRetry)
+	}
+	for range 100 {
 		h.setPodState(Failed)
 	}
-	if got := attachIn(); got != attachRetryLater {
-		t.Errorf("attaching is due in %v after %d failures, want %v", got, attachBurst+1, attachRetryLater)
+	if got := attachIn(); got != maxAttachRetry {
+		t.Errorf("attaching is due in %v after 100 failures, want %v", got, maxAttachRetry)
 	}
+	veth.detached = true
+	h.setPodState(Failed)
+	if veth.filtersChanged(h.now); attachIn() != maxDetachedRetry {
+		t.Errorf("attaching is due in %v after it was detached again and again, want %v", attachIn(), maxDetachedRetry)
+	}
+	veth.detached = false
 	if veth.filtersChanged(h.now); attachIn() != attachRetry {
 		t.Errorf("attaching is due in %v after a failure and a change, want %v", attachIn(), attachRetry)
-	}
-}
-
-// A new qdisc postpones the attempt like any change of the interface, and the end of the pod's set-up makes it due.
-func TestSettled(t *testing.T) {
-	for _, state := range []State{Pending, Waiting} {
-		h := newHarness(t)
-		h.event(pod())
-		veth := h.veths[7]
-		if state == Waiting {
-			h.setPodState(Waiting)
-			h.now = h.now.Add(time.Second)
-			veth.filtersChanged(h.now)
-			if got := veth.attach.next.Sub(h.now); got != quiet {
-				t.Errorf("attaching is due in %v after a new qdisc, want %v", got, quiet)
-			}
-		}
-		veth.settle(h.now)
-		h.setPodState(Waiting)
-		h.event(pod())
-		if !veth.attach.ready(h.now) || veth.createFrom.After(h.now) {
-			t.Errorf("%s: attaching is due in %v, and a qdisc is made in %v", state, veth.attach.next.Sub(h.now), veth.createFrom.Sub(h.now))
-		}
 	}
 }
 

@@ -194,8 +194,11 @@ func (w *Watcher) resync(ctx context.Context, now time.Time) error {
 		byIndex[link.Attrs().Index] = link
 	}
 	for _, veth := range w.table.veths {
-		if w.check(veth, byIndex[veth.iface.Index], now) && veth.iface.State == Failed {
+		switch asked := w.check(veth, byIndex[veth.iface.Index], now); {
+		case asked && veth.iface.State == Failed:
 			w.table.found.expect(foundProgram, checkPrograms(veth.iface.Index), now)
+		case asked:
+			veth.failures = 0
 		}
 	}
 	if w.pruneDue { // not with every detach, because many pods may end at once

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
@@ -83,6 +84,23 @@ func TestNoResyncForAttaching(t *testing.T) {
 				u.Do(links[0].Close())
 			}
 		}, "failed"},
+		{"another program, which goes", "xdp", func(u *unobserved) func() {
+			foreign, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+				Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}, // XDP_PASS
+			})
+			u.Do(err)
+			u.Cleanup(func() { _ = foreign.Close() })
+			var attached link.Link
+			u.Do(u.node.Exec(func() error {
+				attached, err = link.AttachXDP(link.XDPOptions{Interface: u.ifindex(u.older), Program: foreign})
+				return err
+			}))
+			u.Cleanup(func() { _ = attached.Close() })
+			return func() {
+				u.duplicate()
+				u.Do(attached.Close())
+			}
+		}, "failed"},
 		{"source of the default route", "auto", func(u *unobserved) func() {
 			u.Do(u.node.AddAddr("lo", netip.PrefixFrom(u.older.Addrs()[0], 32)))
 			return func() {
@@ -126,7 +144,7 @@ func TestNoResyncForAttaching(t *testing.T) {
 			l.Eventually("the older interface", func() error { return wantInterface(l, a, u.older.HostInterface, test.state, "") })
 			began := time.Now()
 			change()
-			confirmed, err := w.WaitConfirmed(u.older.Addrs()[0], lab.Patience(40*soon))
+			confirmed, err := w.WaitConfirmed(u.older.Addrs()[0], lab.Patience(soon))
 			l.Do(err)
 			t.Logf("confirmed after %.1f s", confirmed.Received.Sub(began).Seconds())
 		})
