@@ -2,6 +2,7 @@ package links
 
 import (
 	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink/nl"
 )
@@ -23,9 +24,9 @@ func untaggedVLAN(vlans []*nl.BridgeVlanInfo) uint16 {
 func (t *table) filters(veth *tracked) bool { return t.devices[veth.master].filters }
 
 // portsDue returns the veths whose bridge ports may have another VLAN now.
-func (t *table) portsDue() (due []*tracked) {
+func (t *table) portsDue(now time.Time) (due []*tracked) {
 	for _, veth := range t.veths {
-		if veth.iface.Seen && veth.portDue {
+		if veth.iface.Seen && (veth.portDue || veth.portAgain.ready(now)) {
 			due = append(due, veth)
 		}
 	}
@@ -33,11 +34,11 @@ func (t *table) portsDue() (due []*tracked) {
 }
 
 // readPorts updates the VLANs of the ports of these veths. It lists all ports once, because the
-// kernel holds RTNL meanwhile. If that fails (not every kernel has VLANs), the next resync tries again.
-func (t *table) readPorts(due []*tracked, list func() (map[int32][]*nl.BridgeVlanInfo, error)) {
+// kernel holds RTNL meanwhile. If that fails, the list is repeated after listRetry.
+func (t *table) readPorts(due []*tracked, now time.Time, list func() (map[int32][]*nl.BridgeVlanInfo, error)) {
 	list = sync.OnceValues(list)
 	for _, veth := range due {
-		veth.portDue = false
+		veth.portDue, veth.portAgain = false, pacer{}
 		before, i := veth.iface.PortVLAN, &veth.iface
 		if !t.filters(veth) {
 			i.PortVLAN = 0
@@ -45,6 +46,7 @@ func (t *table) readPorts(due []*tracked, list func() (map[int32][]*nl.BridgeVla
 			i.PortVLAN = untaggedVLAN(ports[int32(i.Index)])
 		} else {
 			t.log.Debug("listing the VLANs of bridge ports failed", "interface", i.Name, "error", err)
+			veth.portAgain.retry(now, listRetry)
 		}
 		if !veth.announced() || i.PortVLAN != before {
 			t.announce(veth)

@@ -3,6 +3,7 @@ package links
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -62,13 +63,13 @@ func TestOneListServesAllPorts(t *testing.T) {
 		before := lists
 		h.events = nil
 		h.readPorts(func() (portList, error) { lists++; return ports, failure })
-		if len(h.portsDue()) > 0 {
+		if len(h.portsDue(h.now)) > 0 {
 			t.Error("a port is still due")
 		}
 		return lists - before, h.events
 	}
-	if len(h.portsDue()) != 5 {
-		t.Errorf("%d ports are due, want 5", len(h.portsDue()))
+	if len(h.portsDue(h.now)) != 5 {
+		t.Errorf("%d ports are due, want 5", len(h.portsDue(h.now)))
 	}
 	if n, events := read(); n != 1 || len(events) != 5 || events[0].Kind != Added {
 		t.Errorf("at first %d lists and the events %+v, want one list and all added", n, events)
@@ -90,6 +91,13 @@ func TestOneListServesAllPorts(t *testing.T) {
 		t.Errorf("a failure: %d lists, the events %+v and %+v", n, events, h.veths[1])
 	}
 	failure = nil
+	if next := h.next(h.now, h.now.Add(time.Hour)); !next.Equal(h.now.Add(listRetry)) {
+		t.Errorf("after a failure the next list is in %v, want %v", next.Sub(h.now), listRetry)
+	}
+	h.now = h.now.Add(listRetry)
+	if n, _ := read(); n != 1 {
+		t.Errorf("%d lists some time after a failure", n)
+	}
 	h.veths[3].portDue = true
 	if n, _ := read(); n != 0 {
 		t.Errorf("%d lists for a bridge that does not filter VLANs", n)

@@ -352,7 +352,7 @@ func (t *table) unannounced() bool {
 // that can be attached to at now.
 func (t *table) next(now, at time.Time) time.Time {
 	for _, veth := range t.veths {
-		at = veth.scans.earlier(at)
+		at = veth.portAgain.earlier(veth.scans.earlier(at))
 		if !veth.attach.ready(now) {
 			at = veth.attach.earlier(at)
 		}

@@ -109,7 +109,9 @@ func (h *harness) classifyAll() {
 }
 
 // readPorts reads the VLANs that are due.
-func (h *harness) readPorts(list func() (portList, error)) { h.table.readPorts(h.portsDue(), list) }
+func (h *harness) readPorts(list func() (portList, error)) {
+	h.table.readPorts(h.portsDue(h.now), h.now, list)
+}
 
 // report describes the events since the last call, and lists the veths that are not observed. "detach"
 // is a Removed event of a veth that the agent does not know.

@@ -27,9 +27,10 @@ type tracked struct {
 	ns                 *namespace // that of a device that has no end on the node, nil for a veth
 	found              bool       // its netns was scanned once
 	scans              scans
-	requested          bool // that scan, see [Watcher.Refresh]
-	resynced           bool // that scan is due because of a resync alone
-	portDue            bool // the VLAN of its bridge port has to be read, if it is a port
+	requested          bool  // that scan, see [Watcher.Refresh]
+	resynced           bool  // that scan is due because of a resync alone
+	portDue            bool  // the VLAN of its bridge port has to be read, if it is a port
+	portAgain          pacer // that has failed
 	// attach is due once for a new veth, while it is Waiting, and again when it failed or was detached, which failures counts.
 	attach   pacer
 	failures int

@@ -262,11 +262,11 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 		w.attachPacer.pause(time.Now(), attachPause(began))
 	}
 	w.scanDue(ctx, now)
-	ports := w.table.portsDue()
+	ports := w.table.portsDue(now)
 	w.portPacer.due = len(ports) > 0
 	if w.portPacer.ready(now) {
 		began := time.Now()
-		w.table.readPorts(ports, netlink.BridgeVlanList)
+		w.table.readPorts(ports, began, netlink.BridgeVlanList)
 		w.portPacer.pauseAfter(began, portPauseFactor)
 	}
 	unannounced := w.table.unannounced()
