@@ -13,7 +13,7 @@ import (
 // attach attaches the observer to an interface and returns its new state. Only after the set-up of its pod it may create a qdisc.
 func (w *Watcher) attach(veth *tracked) (State, string) {
 	began, i := time.Now(), &veth.iface
-	veth.detached = false
+	veth.detached, veth.told = false, false
 	opts := bpf.AttachOptions{Generation: i.Generation, CreateQdisc: i.State != Pending && !began.Before(veth.createFrom), Netkit: i.Netkit}
 	if i.Kind != "" {
 		file, err := w.finder.Open(veth.ns.ref, veth.nsid)
@@ -45,8 +45,9 @@ func (w *Watcher) attach(veth *tracked) (State, string) {
 	case errors.Is(err, bpf.ErrGone):
 		return Failed, "the device is gone" // its RTM_DELLINK is under way
 	}
+	veth.told = errors.Is(err, bpf.ErrBusy) && w.opts.Observer.Mode() == bpf.TC
 	if i.State != Failed || i.Reason != err.Error() {
-		w.opts.Log.Error("interface cannot be observed, trying again every 2 s", "interface", i.Name, "error", err)
+		w.opts.Log.Error("interface cannot be observed, trying again and again", "interface", i.Name, "error", err)
 	}
 	return Failed, err.Error()
 }

@@ -27,10 +27,11 @@ const (
 	maxFailures = 8
 	// attachRetry is the pause after an attempt to attach failed, or another program detached ours: whoever removed a qdisc may be about
 	// to make another, and a round of probes that has begun has its last one after 300 ms. The pause doubles each time, up to
-	// maxAttachRetry, or maxDetachedRetry if another program detaches ours again and again, until a resync finds the interface attached.
-	attachRetry      = 200 * time.Millisecond
-	maxAttachRetry   = 2 * time.Second
-	maxDetachedRetry = 30 * time.Second
+	// maxAttachRetry, until a resync finds the interface attached; up to slowAttachRetry if another program detaches ours again and again,
+	// or if an event tells when to try again. During an attempt that waits for RTNL nobody can delete the qdisc (EBUSY).
+	attachRetry     = 200 * time.Millisecond
+	maxAttachRetry  = 2 * time.Second
+	slowAttachRetry = 30 * time.Second
 	// listRetry is the pause after a list of the node's own routes or addresses failed.
 	listRetry = time.Second
 	// unseenAfter is the number of failed scans after which the interface is announced as unseen.

@@ -228,8 +228,8 @@ func (t *table) setState(veth *tracked, state State, reason string, now time.Tim
 	switch {
 	case state == Failed:
 		limit := maxAttachRetry
-		if veth.detached {
-			limit = maxDetachedRetry
+		if veth.detached || veth.told {
+			limit = slowAttachRetry
 		}
 		veth.attach = pacer{due: true, next: now.Add(min(attachRetry<<veth.failures, limit))}
 		veth.failures = min(veth.failures+1, 10)

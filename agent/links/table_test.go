@@ -297,8 +297,8 @@ func TestAttachIsDue(t *testing.T) {
 	}
 	veth.detached = true
 	h.setPodState(Failed)
-	if veth.filtersChanged(h.now); attachIn() != maxDetachedRetry {
-		t.Errorf("attaching is due in %v after it was detached again and again, want %v", attachIn(), maxDetachedRetry)
+	if veth.filtersChanged(h.now); attachIn() != slowAttachRetry {
+		t.Errorf("attaching is due in %v after it was detached again and again, want %v", attachIn(), slowAttachRetry)
 	}
 	veth.detached = false
 	if veth.filtersChanged(h.now); attachIn() != attachRetry {

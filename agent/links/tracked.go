@@ -35,6 +35,7 @@ type tracked struct {
 	attach   pacer
 	failures int
 	detached bool // by another program
+	told     bool // the hook is in use, and an event tells when it is not
 	// createFrom is when a qdisc may be created. Changes of the link postpone it until waitUntil.
 	createFrom, waitUntil time.Time
 	checkDue              bool // qdiscs or filters changed
