@@ -158,7 +158,7 @@ func (b *binding) latestSource() *source {
 func (b *binding) public() Binding {
 	return Binding{
 		Key: b.entry.key, Holder: b.holder, Evidence: b.evidence,
-		FirstSeen: b.firstSeen, FoundAtStart: b.atStart, Life: b.life, LastSeen: b.lastSeen(), Unreachable: b.check != nil && b.check.noReply > 0,
+		FirstSeen: b.firstSeen, FoundAtStart: b.atStart, LastSeen: b.lastSeen(), Unreachable: b.check != nil && b.check.noReply > 0,
 	}
 }
 

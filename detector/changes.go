@@ -77,7 +77,9 @@ func (d *Detector) LocalHolders(key Key) (list []Binding, occurrences int) {
 	}
 	for _, b := range e.counting() {
 		if !b.remote {
-			list = append(list, b.public())
+			p := b.public()
+			p.Life = b.life
+			list = append(list, p)
 		}
 	}
 	return list, e.occurrences

@@ -181,7 +181,8 @@ type Binding struct {
 	// FoundAtStart: the holder had the address when its node's agent started. FirstSeen is then when
 	// the agent found it, not since when the holder has the address.
 	FoundAtStart bool
-	// Life is another one each time that the node begins to know the holder: between two lives the holder may not have had the address.
+	// Life is another one each time that the node begins to know the holder: between two lives the holder may not have had the address. Only
+	// [Detector.LocalHolders] says it.
 	Life uint64
 	// Unreachable: the holder is on another node, which did not reply to the last probe request.
 	Unreachable bool
