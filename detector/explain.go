@@ -70,7 +70,7 @@ func (d *Detector) verdict(e *entry) string {
 	if by != "" {
 		text += "; also " + by
 	}
-	return text
+	return text + e.flapping()
 }
 
 // NoConflict says in one clause why the holders of an address are not known as a conflict: those of one node, or of all nodes
@@ -101,7 +101,7 @@ func (c *conflict) verdict(e *entry) string {
 		if !c.isAwaiting(list) {
 			text = number(len(list)) + " holders, " + text
 		}
-		return text + ": suspected, not confirmed"
+		return text + ": suspected, not confirmed" + e.flapping()
 	}
 	var proven []HolderID
 	for _, l := range c.listed {

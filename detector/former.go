@@ -2,6 +2,7 @@ package detector
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/dupip/dupip/internal/schedule"
@@ -14,7 +15,11 @@ const MaxFormer = 8
 type former struct {
 	Binding
 	here bool // it was on this node, also before the node's last boot, and counted
+	ends int  // how often in a row it has ended, each time less than bindingTTL after the last
 }
+
+// flaps is from how many ends in a row on a holder is said to come and go.
+const flaps = 3
 
 // formerOf returns the index of a holder that is gone, -1 if it is not remembered.
 func (e *entry) formerOf(id HolderID) int {
@@ -27,8 +32,12 @@ func (e *entry) addFormer(last former) {
 	if i := e.formerOf(last.Holder.ID); i >= 0 { // it was gone before, and came back
 		last.FirstSeen = schedule.Earlier(last.FirstSeen, e.former[i].FirstSeen)
 		last.here = last.here || e.former[i].here
+		if last.LastSeen.Sub(e.former[i].LastSeen) < bindingTTL {
+			last.ends = e.former[i].ends
+		}
 		e.former = slices.Delete(e.former, i, i+1)
 	}
+	last.ends++
 	e.former = append(e.former, last)
 	more := -MaxFormer
 	for i := range e.former {
@@ -45,6 +54,17 @@ func (e *entry) addFormer(last former) {
 	e.former = slices.DeleteFunc(e.former, func(f former) bool {
 		return !f.here && !slices.ContainsFunc(e.notes, func(n note) bool { return n.holder == f.Holder.ID })
 	})
+}
+
+// flapping says which holders come and go, as a clause for people after another one; empty if none does. Such a holder is suspected each time
+// that it is there with another one, and confirmed if both are there for long enough.
+func (e *entry) flapping() (text string) {
+	for _, f := range e.former {
+		if f.ends >= flaps {
+			text += fmt.Sprintf("; %s comes and goes, %d times so far", f.Holder, f.ends)
+		}
+	}
+	return text
 }
 
 // allFormer returns the last holders on this node of the last MaxHistory keys that lost one, the last one last.

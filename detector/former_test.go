@@ -3,6 +3,7 @@ package detector
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -62,4 +63,31 @@ func TestFormerHolders(t *testing.T) {
 			t.Errorf("former holder %d is %q, want %s", n, got[n], want[n])
 		}
 	}
+}
+
+// A pod that comes and goes too fast for two rounds is suspected each time, never confirmed, and the story says what it does.
+func TestFlapping(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play("0s a announces", time.Second)
+	for range 8 {
+		w.do("0s b announces")
+		w.run(w.now.Add(900 * time.Millisecond))
+		w.do("0s b loses")
+		w.run(w.now.Add(900 * time.Millisecond))
+	}
+	if n := w.d.Counts(); n.Suspected != 8 || n.Confirmed[SameNode] != 0 {
+		t.Errorf("%d suspicions, %v confirmed", n.Suspected, n.Confirmed)
+	}
+	if s := w.d.Explain(defaultIP)[0].Verdict; !strings.Contains(s, "; b comes and goes, 8 times so far") || strings.Contains(s, "; a ") {
+		t.Errorf("verdict %q", s)
+	}
+	w.run(w.now.Add(bindingTTL)) // a is still there
+	w.do("0s a announces")
+	w.do("0s b announces")
+	w.run(w.now.Add(500 * time.Millisecond))
+	w.do("0s b loses")
+	if s := w.d.Explain(defaultIP)[0].Verdict; strings.Contains(s, "comes and goes") {
+		t.Errorf("verdict %q long after", s)
+	}
+	w.mustAudit()
 }

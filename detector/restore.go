@@ -73,7 +73,7 @@ func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) 
 		if b.FirstSeen, b.LastSeen = inOrder(b, now); !b.LastSeen.IsZero() {
 			e := d.entryFor(b.Key)
 			e.hasStory = true
-			e.addFormer(former{b, true})
+			e.addFormer(former{Binding: b, here: true})
 			d.retire(e) // until there is more
 		}
 	}

@@ -167,7 +167,7 @@ func (d *Detector) dropSource(b *binding, i Interface) {
 func (d *Detector) remove(b *binding, t *template, reason string, now time.Time) {
 	e, id := b.entry, b.holder.ID
 	e.record(now, id, t, reason)
-	last := former{b.public(), b.isLocal() && !b.counted.IsZero()}
+	last := former{Binding: b.public(), here: b.isLocal() && !b.counted.IsZero()}
 	if t == noteGone {
 		last.LastSeen = now
 	}
