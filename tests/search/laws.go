@@ -98,7 +98,7 @@ func (t *truth) mustEnd(key detector.Key, since time.Duration) {
 		due := since + endedWithin
 		for _, l := range t.lives {
 			if l.key == key && l.to != 0 && !l.told {
-				due = max(due, l.to+unsaidWithin)
+				due = max(due, max(l.to, t.calm)+unsaidWithin)
 			}
 		}
 		due = max(due, t.calm+settledWithin)

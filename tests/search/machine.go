@@ -69,7 +69,7 @@ func (m *machine) freeze(lasts time.Duration) {
 		return
 	}
 	m.frozen = true
-	m.w.truth.disturb(m, lasts+time.Second)
+	m.w.truth.frozen(m, lasts)
 	boot := m.boot
 	m.w.after(lasts, func() {
 		if m.boot != boot {

@@ -93,6 +93,16 @@ func (t *truth) unsettled(a, other *agent, known bool) {
 	}
 }
 
+// frozen notes that a machine is suspended for so long, in which its agent learns nothing.
+func (t *truth) frozen(m *machine, lasts time.Duration) {
+	t.disturb(m, lasts+time.Second)
+	for _, l := range t.lives {
+		if l.m == m && l.clear > t.w.now {
+			l.clear += lasts
+		}
+	}
+}
+
 func (t *truth) muted(p *pod) {
 	for _, l := range t.lives {
 		if l.pod == p && l.to == 0 {
