@@ -39,15 +39,18 @@ func (f *forgetting) run() {
 // probes the addresses that are still configured in their pods.
 func (l *loop) ended(all exchange.Ended, now time.Time) {
 	for _, e := range all {
-		i := l.table.Interface(e.Interface)
-		if i == nil {
-			continue // the observer has forgotten it with the interface
+		if i := l.table.Interface(e.Interface); i != nil { // else the observer has forgotten it with the interface
+			for _, vlan := range i.VLANs(e.Key.Network) {
+				l.forgetting.add(bpf.Address{Ifindex: e.Interface.Ifindex, Generation: e.Interface.Generation, IP: e.Key.IP, VLAN: vlan})
+			}
 		}
-		for _, vlan := range i.VLANs(e.Key.Network) {
-			l.forgetting.add(bpf.Address{Ifindex: e.Interface.Ifindex, Generation: e.Interface.Generation, IP: e.Key.IP, VLAN: vlan})
-		}
-		if vlan, ok := l.table.Configures(i, e.Key); ok && i.Holder == e.Holder {
-			l.prober.Reprobe(i.Ref, e.Key, vlan, now)
+		for i := range l.table.All() { // it may have been known through one of the pod's interfaces only
+			if i.Holder != e.Holder {
+				continue
+			}
+			if vlan, ok := l.table.Configures(i, e.Key); ok {
+				l.prober.Reprobe(i.Ref, e.Key, vlan, now)
+			}
 		}
 	}
 }

@@ -13,7 +13,9 @@ import (
 
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/detector"
 )
 
 // TestEndedIsForgotten: the observer forgets what the agent has dropped, all of one turn together.
@@ -62,6 +64,54 @@ func TestEndedIsForgotten(t *testing.T) {
 	l.turn()
 	if len(calls) != 0 {
 		t.Errorf("forgotten %v of an interface that is gone with its addresses", calls)
+	}
+}
+
+// TestOtherInterfaceOfPod: an interface goes through which alone an address was known. The pod is asked through its other one, which has
+// the address, too.
+func TestOtherInterfaceOfPod(t *testing.T) {
+	l, probes := newLoop(t, "")
+	const ip = "10.0.0.1"
+	first, other, stranger := l.add(t, 2, 42, ip), l.add(t, 3, 42), l.add(t, 4, 43)
+	l.packet(first, bpf.Announced, ip)
+	for _, i := range []*observe.Interface{other, stranger} {
+		l.scanned(i, func(v *netns.View) {
+			v.Addresses = append(v.Addresses, netns.Address{IP: netip.MustParseAddr(ip), Where: netns.OnPeer, Valid: true})
+		})
+	}
+	l.tick(time.Now())
+	before := *probes
+	l.update(links.Event{Kind: links.Removed, Interface: first.Interface, Reason: "gone"}, time.Now())
+	l.turn()
+	l.tick(time.Now())
+	if sent := *probes - before; sent != 1 {
+		t.Errorf("%d probes sent, want 1 through the other interface", sent)
+	}
+}
+
+// TestManyInterfacesOfPod: ten interfaces of a pod send from one address by turns, and the last of them go. Those that are left are asked,
+// although the detector keeps few for each address.
+func TestManyInterfacesOfPod(t *testing.T) {
+	l, probes := newLoop(t, "")
+	const ip, count, gone = "10.0.0.1", 10, 4
+	var all []*observe.Interface
+	for n := range count {
+		i := l.add(t, 2+n, 42, ip)
+		l.packet(i, bpf.Announced, ip)
+		all = append(all, i)
+	}
+	l.tick(time.Now())
+	before := *probes
+	for _, i := range all[count-gone:] {
+		l.update(links.Event{Kind: links.Removed, Interface: i.Interface, Reason: "gone"}, time.Now())
+		l.turn()
+	}
+	l.tick(time.Now())
+	if sent := *probes - before; sent != count-gone {
+		t.Errorf("%d probes sent, want one through each of the %d that are left", sent, count-gone)
+	}
+	if l.packet(all[0], bpf.Announced, ip); len(l.detector.Bindings(func(*detector.Binding) bool { return true })) != 1 {
+		t.Error("the answer makes no binding")
 	}
 }
 

@@ -2,8 +2,12 @@ package links
 
 import (
 	"log/slog"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/dupip/dupip/agent/netns"
 )
 
 // found is a kind of what a resync finds although an event should have told of it.
@@ -63,6 +67,11 @@ func (f *findings) came(event any) {
 	}
 }
 
+// drop notes an event that explains all of a kind.
+func (f *findings) drop(kind found) {
+	maps.DeleteFunc(f.waiting, func(finding finding, _ time.Time) bool { return finding.kind == kind })
+}
+
 // settle counts those whose event has not come, and returns when to call it again, at most at next.
 func (f *findings) settle(log *slog.Logger, now, next time.Time) time.Time {
 	for finding, until := range f.waiting {
@@ -76,6 +85,18 @@ func (f *findings) settle(log *slog.Logger, now, next time.Time) time.Time {
 		}
 	}
 	return next
+}
+
+// resynced notes what a scan has found that was due because of a resync.
+func (t *table) resynced(veth *tracked, view netns.View, err error, now time.Time) {
+	veth.resynced = false
+	switch before := veth.iface; {
+	case err != nil || !veth.announced():
+	case !before.Seen:
+		t.found.expect(foundNetns, scanNetns(veth.nsid), now)
+	case !slices.EqualFunc(before.View.Addresses, view.Addresses, netns.Address.Equal):
+		t.found.expect(foundAddress, scanNetns(veth.nsid), now)
+	}
 }
 
 // Found returns how often a resync found what no event told of, by kind. Safe for concurrent use.

@@ -21,6 +21,9 @@ const maxLists = 32
 // attaches to ([bpf.Options]).
 const maxInside = 2048
 
+// nameTries is how often names are looked at that lead to no netns: the file is there before the mount, but there are files without one.
+const nameTries = 8
+
 // tooMany is why the devices beyond these limits are not observed.
 var tooMany = fmt.Sprintf("at most %d devices of a pod and %d of a node are observed that have no end on the node", netns.MaxDevices, maxInside)
 
@@ -33,6 +36,8 @@ type inside struct {
 	identify   func(netnsFile *os.File) int
 	namespaces map[uint64]*namespace // by inode
 	names      scans                 // of the names of namespaces: no event tells of devices that have no end on the node
+	search     pacer                 // for all namespaces
+	all        bool                  // with lists of the devices of all: one may have come into any
 	lists      int
 }
 
@@ -51,9 +56,41 @@ type namespace struct {
 	resynced bool // a list is due because of a resync alone, and the watcher has not just begun
 }
 
-// setAll sets all namespaces of the node. Each is due twice, because a new one may not have its devices yet, and
-// then at every tenth call: a node may have hundreds, and those with an id send events.
-func (s *inside) setAll(refs []netns.Ref, now time.Time) {
+const (
+	// minSearchPause is the least time between two searches for all namespaces, searchPauseFactor that in times of what the last one took,
+	// and listPause that for each netns if the devices of all are listed: this takes 1/40 of a core at most.
+	minSearchPause    = 500 * time.Millisecond
+	searchPauseFactor = 50
+	listPause         = 4 * time.Millisecond
+)
+
+// find finds all namespaces, and sets them. If it fails it is due again.
+func (s *inside) find(resync bool) {
+	began, expected := time.Now(), s.search.due || s.names.due
+	refs, err := s.finder.Refs()
+	pause := max(minSearchPause, searchPauseFactor*time.Since(began))
+	if err != nil {
+		s.search.pause(time.Now(), max(pause, maxRetry))
+		s.search.due = true
+		if resync {
+			s.log.Warn("listing namespaces failed, trying again", "error", err)
+		}
+		return
+	}
+	if s.all {
+		s.all, pause = false, max(pause, listPause*time.Duration(len(refs)))
+		s.listAll()
+	}
+	s.search.pause(time.Now(), pause)
+	s.setAll(refs, resync, time.Now())
+	if expected {
+		s.expected()
+	}
+}
+
+// setAll sets all namespaces of the node. New ones are due. At resyncs each is due twice, because a new one may not have its devices yet,
+// and then at every tenth: a node may have hundreds, and they send events.
+func (s *inside) setAll(refs []netns.Ref, resync bool, now time.Time) {
 	before := s.namespaces
 	s.namespaces = make(map[uint64]*namespace, len(refs))
 	for _, ref := range refs {
@@ -64,12 +101,14 @@ func (s *inside) setAll(refs []netns.Ref, now time.Time) {
 			ns.nsid, ns.lists = ownNetns, 0
 		}
 		ns.ref = ref
-		if isNew := ns != before[ref.Inode]; isNew || !ns.scans.due && (ns.lists < 2 || (s.lists+int(ref.Inode))%scansApart == 0) {
-			ns.scans.due, ns.resynced = true, true
+		if isNew := ns != before[ref.Inode]; isNew || !ns.scans.due && (ns.nsid == ownNetns || resync && (ns.lists < 2 || (s.lists+int(ref.Inode))%scansApart == 0)) {
+			ns.scans.due, ns.resynced = true, resync
 		}
 		s.namespaces[ref.Inode] = ns
 	}
-	s.lists++
+	if resync {
+		s.lists++
+	}
 }
 
 // gone handles that the netns with an id ended. The kernel may have given the id to another since.
@@ -93,8 +132,8 @@ func (s *inside) listAll() {
 	}
 }
 
-// begun notes that what the next lists of devices find was there before the watcher began.
-func (s *inside) begun() {
+// expected notes that what the next lists of devices find is no finding of a resync.
+func (s *inside) expected() {
 	for _, ns := range s.namespaces {
 		ns.resynced = false
 	}
@@ -106,43 +145,40 @@ func (s *inside) findNames() { s.names.due, s.names.failures = true, 0 }
 // addNames adds namespaces with new names. They get an id, so that events tell when their devices come.
 func (s *inside) addNames(now time.Time) {
 	began := time.Now()
-	known := make(map[string]bool, len(s.namespaces))
+	known := make(map[string]uint64, len(s.namespaces))
 	for _, ns := range s.namespaces {
-		known[ns.ref.Path] = true
+		known[ns.ref.Path] = ns.ref.Inode
 	}
 	refs, unready, err := s.finder.NewNames(known)
 	if err != nil {
 		s.log.Debug("looking for new names of namespaces failed", "error", err)
 	}
 	for _, ref := range refs {
+		s.search.due = s.search.due || known[ref.Path] != 0                        // a process may be in the netns that had the name
 		if known := s.namespaces[ref.Inode]; known == nil || !known.ref.Exists() { // the kernel reuses inodes
 			s.namespaces[ref.Inode] = &namespace{ref: ref, nsid: ownNetns, scans: newScans(now)}
 		}
 	}
-	s.names.done(time.Now(), time.Since(began), unready)
+	s.names.done(time.Now(), time.Since(began), unready && s.names.failures < nameTries)
 }
 
 // list lists the devices of namespaces that are due, at most of limit, and returns those that it has listed.
 func (s *inside) list(now time.Time, limit int) (listed []*namespace) {
-	for inode, ns := range s.namespaces {
+	for _, ns := range s.namespaces {
 		if !ns.scans.ready(now) {
 			continue
 		}
 		if limit--; limit < 0 {
 			break
 		}
-		switch exists := ns.ref.Exists(); {
-		case !exists && ns.ref.Name == "": // the next resync finds another of its processes
-			ns.scans.done(now, 0, true)
-			continue
-		case !exists:
-			delete(s.namespaces, inode)
-			s.findNames() // its name may lead to another
+		if !ns.ref.Exists() { // another process may be in it, and its name may lead to another
+			ns.scans.due, s.search.due = false, true
+			s.findNames()
 			continue
 		}
 		began := time.Now()
 		err := ns.list(s.identify)
-		ns.scans.done(time.Now(), time.Since(began), false)
+		ns.scans.done(time.Now(), time.Since(began), err != nil)
 		ns.lists++
 		if err != nil {
 			s.log.Debug("listing the devices of a netns failed", "netns", ns.ref.Label(), "error", err)
@@ -154,14 +190,12 @@ func (s *inside) list(now time.Time, limit int) (listed []*namespace) {
 }
 
 func (ns *namespace) list(identify func(*os.File) int) error {
-	file, err := os.Open(ns.ref.Path)
+	file, err := netns.Open(ns.ref.Path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	if ns.ref.Name != "" {
-		ns.nsid = identify(file) // before the list: no event tells of devices that come before the id
-	}
+	ns.nsid = identify(file) // before the list: no event tells of devices that come before the id
 	known := make(map[int]bool, len(ns.devices))
 	for _, d := range ns.devices {
 		known[d.Index] = true
@@ -174,9 +208,6 @@ func (ns *namespace) list(identify func(*os.File) int) error {
 	if ns.ref.Name == "" {
 		// A netns without a name may be the root of another machine, as in a test.
 		ns.devices = slices.DeleteFunc(ns.devices, func(d netns.Device) bool { return d.Kind == netns.Physical })
-		if len(ns.devices) > 0 {
-			ns.nsid = identify(file)
-		}
 	}
 	return nil
 }
@@ -186,7 +217,7 @@ func (s *inside) next(at time.Time) time.Time {
 	for _, ns := range s.namespaces {
 		at = ns.scans.earlier(at)
 	}
-	return s.names.earlier(at)
+	return s.search.earlier(s.names.earlier(at))
 }
 
 // observable reports whether a device can be observed in its netns.

@@ -3,6 +3,7 @@ package links
 import (
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/internal/ownnetns"
 	"github.com/dupip/dupip/agent/netns"
@@ -154,7 +156,7 @@ func TestInodeOfAnotherWithoutName(t *testing.T) {
 	ns := &namespace{ref: before, nsid: 7, lists: 2}
 	s := inside{namespaces: map[uint64]*namespace{inode: ns}, lists: 1}
 	now := netns.Ref{Path: "/proc/2/ns/net", Inode: inode, Pid: 2}
-	if s.setAll([]netns.Ref{now}, time.Now()); !ns.scans.due || ns.lists != 0 || ns.nsid != ownNetns || ns.ref != now {
+	if s.setAll([]netns.Ref{now}, true, time.Now()); !ns.scans.due || ns.lists != 0 || ns.nsid != ownNetns || ns.ref != now {
 		t.Errorf("%+v", ns)
 	}
 }
@@ -229,6 +231,40 @@ func TestKindsInside(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%t: %q, want %q", supported, got, want)
+		}
+	}
+}
+
+// A device comes into a netns from the node, or on a device of the node: the kernel sends a message of that device. Pods that come and go
+// need no search.
+func TestSearch(t *testing.T) {
+	parent := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth1", Index: 3, NetNsID: -1, ParentIndex: 4}}
+	inside := &netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: "mv0", Index: 5, NetNsID: -1, ParentIndex: 3}}
+	withMAC := func(mac string) *netlink.Bridge {
+		address, err := net.ParseMAC(mac)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0", Index: 6, NetNsID: -1, HardwareAddr: address}}
+	}
+	for name, test := range map[string]struct {
+		do   func(h *harness)
+		want bool
+	}{
+		"a message of a device": {func(h *harness) { h.event(parent) }, true},
+		"of a device that leaves": {func(h *harness) {
+			h.handle(netlink.LinkUpdate{Header: unix.NlMsghdr{Type: unix.RTM_DELLINK}, Link: inside}, h.now)
+		}, true},
+		"of the node's uplink":         {func(h *harness) { h.routes.devices = map[int]bool{7: true}; h.event(pod()) }, true},
+		"of a pod's interface":         {func(h *harness) { h.event(pod()) }, false},
+		"of one whose peer is gone":    {func(h *harness) { h.event(pod(func(a *netlink.LinkAttrs) { a.NetNsID, a.ParentIndex = -1, 0 })) }, false},
+		"of a bridge":                  {func(h *harness) { h.event(withMAC("02:00:00:00:00:06")) }, true},
+		"of a bridge with another MAC": {func(h *harness) { h.event(withMAC("02:00:00:00:00:07")) }, false},
+	} {
+		h := newHarness(t)
+		h.list([]netlink.Link{parent, inside, withMAC("02:00:00:00:00:06")}, h.now)
+		if test.do(h); h.searchDue != test.want {
+			t.Errorf("%s: a search is due: %t", name, h.searchDue)
 		}
 	}
 }

@@ -53,6 +53,10 @@ func (e *kernelEvent) requests() []any {
 		if e.netns == ownNetns { // else it is an id in another netns
 			return []any{netnsGone(int32(binary.NativeEndian.Uint32(m[8:])))}
 		}
+	case unix.RTM_NEWNSID:
+		if e.netns != ownNetns { // as when a device moves from one netns to another
+			return []any{findNamespaces{}}
+		}
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE: // struct rtmsg
 		if m[1] == 0 { // the length of the destination: it is a default route
 			return []any{listRoutes{}}

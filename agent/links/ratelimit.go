@@ -22,9 +22,9 @@ const (
 	maxMutePause = 300 * time.Millisecond
 	// firstRetry is the pause after the first failed scan. It doubles after each further failure.
 	firstRetry = 20 * time.Millisecond
-	// After maxFailures scans of a netns that failed, the next is at the next resync. There are several,
-	// because a runtime may name the netns after it has made the veth.
-	maxFailures = 8
+	// maxRetry limits it. There are several retries, because a runtime may name the netns after it has made the veth, and no event tells that
+	// a process has entered it.
+	maxRetry = 2 * time.Second
 	// attachRetry is the pause after an attempt to attach failed, or another program detached ours: whoever removed a qdisc may be about
 	// to make another, and a round of probes that has begun has its last one after 300 ms. The pause doubles each time, up to
 	// maxAttachRetry, until a resync finds the interface attached; up to slowAttachRetry if another program detaches ours again and again,
@@ -81,7 +81,7 @@ func newScans(now time.Time) scans {
 	return scans{pacer: pacer{due: true, next: now}, limiter: rate.NewLimiter(scanRate, scanBurst)}
 }
 
-// done records a scan and its CPU time. After fewer than maxFailures failures it schedules the next.
+// done records a scan and its CPU time. If it failed, done schedules the next.
 func (s *scans) done(now time.Time, cost time.Duration, failed bool) {
 	pause := max(minPause, scanPauseFactor*cost, s.limiter.ReserveN(now, 1).DelayFrom(now))
 	s.pause(now, pause)
@@ -89,10 +89,12 @@ func (s *scans) done(now time.Time, cost time.Duration, failed bool) {
 		s.failures = 0
 		return
 	}
-	if s.failures++; s.failures < maxFailures {
-		s.due, s.next = true, now.Add(max(pause, firstRetry<<(s.failures-1)))
-	}
+	s.due, s.next = true, now.Add(max(pause, s.retry()))
+	s.failures++
 }
+
+// retry is the pause after a scan that failed after others.
+func (s *scans) retry() time.Duration { return min(firstRetry<<min(s.failures, 30), maxRetry) }
 
 // unseen reports whether the interface is to be announced as unseen.
 func (s *scans) unseen() bool { return s.failures >= unseenAfter }

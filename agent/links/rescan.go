@@ -12,6 +12,7 @@ type (
 	checkPrograms  int      // qdiscs or filters of the interface with that ifindex changed
 	settled        uint32   // the pod behind the interface with that generation is set up
 	findNames      struct{} // find new names of namespaces
+	findNamespaces struct{} // find namespaces, also those without a name: a device may have come into one
 	relist         struct{} // list all interfaces: other names are ignored now
 )
 

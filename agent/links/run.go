@@ -110,7 +110,7 @@ func (w *Watcher) session(ctx context.Context) error {
 			}
 			if w.table.found.off {
 				w.table.found.off = false
-				w.inside.begun()
+				w.inside.expected()
 			}
 			nextList = now.Add(w.opts.Resync)
 		}

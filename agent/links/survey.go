@@ -42,7 +42,7 @@ func Survey(insideToo bool) (pods, devices []Interface, err error) {
 	}
 	refs, err := finder.Refs()
 	others := inside{log: slog.New(slog.DiscardHandler), identify: func(*os.File) int { return 0 }}
-	others.setAll(refs, time.Now())
+	others.setAll(refs, true, time.Now())
 	others.list(time.Now(), len(refs))
 	for _, ns := range others.namespaces {
 		for _, d := range ns.devices {

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -40,6 +39,7 @@ type table struct {
 	// interface. If the interface has no FirstName, the agent does not get the event.
 	events        []Event
 	unobservedDue bool // the list of unobserved veths may have changed
+	searchDue     bool // a device may have come into a netns from one of the node, or on one
 	found         findings
 	hostDue       bool // what depends on the node's own addresses and devices may have changed, or could not be read
 	routesDue     bool // the default routes may have changed
@@ -50,15 +50,6 @@ func newTable(log *slog.Logger, ignore func(string) bool, reachable func(int) bo
 		log: log, ignore: ignore, reachable: reachable,
 		devices: make(map[int]hostDevice), veths: make(map[int]*tracked), lastInside: math.MaxInt32,
 	}
-}
-
-// hostDevice is any device of the node.
-type hostDevice struct {
-	name    string
-	filters bool // it is a bridge with vlan_filtering
-	up      bool
-	mac     string
-	master  int
 }
 
 // handle applies one link message. Messages of the bridge family are about ports: their RTM_DELLINK
@@ -74,9 +65,11 @@ func (t *table) handle(update netlink.LinkUpdate, now time.Time) {
 	case update.Header.Type == unix.RTM_DELLINK:
 		// Also if the device moved to another netns. A tcx or XDP program moves with it, and until it is
 		// detached it may record packets for the interface that has the new ifindex here.
+		t.search(update.Link)
 		delete(t.devices, index)
 		t.remove(index, "")
 	default:
+		t.search(update.Link)
 		t.addDevice(update.Link)
 		t.update(update.Link, false, now)
 	}
@@ -109,32 +102,6 @@ func (t *table) list(links []netlink.Link, now time.Time) {
 	}
 	t.resyncs++
 	t.unobservedDue, t.full = true, t.full && t.inside() >= maxInside
-}
-
-func (t *table) addDevice(link netlink.Link) {
-	index := link.Attrs().Index
-	attrs := link.Attrs()
-	device := hostDevice{name: attrs.Name, up: attrs.RawFlags&unix.IFF_UP != 0, mac: string(attrs.HardwareAddr), master: attrs.MasterIndex}
-	if bridge, ok := link.(*netlink.Bridge); ok {
-		device.filters = bridge.VlanFiltering != nil && *bridge.VlanFiltering
-	}
-	if before, ok := t.devices[index]; ok && before != device {
-		t.hostDue = t.hostDue || t.veths[index] == nil && (before.name != device.name || before.mac != device.mac || before.master != device.master)
-		t.routesDue = t.routesDue || before.up && !device.up && t.routes.devices[index] // no event tells of IPv4 routes that go
-		for _, veth := range t.veths {
-			if veth.master == index {
-				veth.portDue = veth.portDue || before.filters != device.filters
-				if veth.iface.Master != device.name {
-					veth.iface.Master = device.name
-					t.announce(veth)
-				}
-			}
-			if veth.ns != nil && before.name != device.name && strings.HasPrefix(veth.iface.Master, before.name) {
-				veth.ns.scans.due = true // its device sends by this one, which has another name
-			}
-		}
-	}
-	t.devices[index] = device
 }
 
 // update applies the state of one link, and reports whether it differs from what was known of an interface. listed: the state comes from
@@ -273,6 +240,9 @@ func (t *table) scanned(veth *tracked, ref netns.Ref, view netns.View, err error
 		cost = min(cost, max(maxMutePause/scanPauseFactor, cost/4))
 	}
 	veth.scans.done(now, cost, err != nil)
+	if veth.iface.State == Uplink && veth.scans.unseen() {
+		veth.scans.due = false // until the next resync
+	}
 	before := veth.iface.Seen
 	if veth.resynced {
 		t.resynced(veth, view, err, now)
@@ -297,18 +267,6 @@ func (t *table) scanned(veth *tracked, ref netns.Ref, view netns.View, err error
 	t.classify(veth, now)
 	if before || veth.iface.Seen || !veth.announced() {
 		t.announce(veth)
-	}
-}
-
-// resynced notes what a scan has found that was due because of a resync.
-func (t *table) resynced(veth *tracked, view netns.View, err error, now time.Time) {
-	veth.resynced = false
-	switch before := veth.iface; {
-	case err != nil || !veth.announced():
-	case !before.Seen:
-		t.found.expect(foundNetns, scanNetns(veth.nsid), now)
-	case !slices.EqualFunc(before.View.Addresses, view.Addresses, netns.Address.Equal):
-		t.found.expect(foundAddress, scanNetns(veth.nsid), now)
 	}
 }
 

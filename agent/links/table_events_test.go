@@ -70,7 +70,7 @@ func (h *harness) event(link netlink.Link) {
 // deleted simulates RTM_DELLINK. With AF_BRIDGE it means that the device left its bridge.
 func (h *harness) deleted(index int, family uint8) {
 	var update netlink.LinkUpdate
-	update.Header.Type, update.Family, update.Index = unix.RTM_DELLINK, family, int32(index)
+	update.Header.Type, update.Family, update.Index, update.Link = unix.RTM_DELLINK, family, int32(index), pod()
 	h.handle(update, h.now)
 }
 

@@ -145,7 +145,13 @@ func (w *Watcher) takeRequests() (relistAll bool) {
 	w.table.routesDue = w.table.routesDue || taken[listRoutes{}]
 	if taken[findNames{}] {
 		w.inside.findNames()
+		for _, veth := range w.table.veths { // the name may be that of a netns that was not found
+			if veth.observed() && veth.scans.unseen() {
+				veth.changed()
+			}
+		}
 	}
+	w.inside.search.due = w.inside.search.due || taken[findNamespaces{}]
 	w.overrunPacer.due = w.overrunPacer.due || taken[scanEverything{}]
 	if taken[relist{}] {
 		w.inside.listAll()
@@ -207,18 +213,9 @@ func (w *Watcher) resync(ctx context.Context, now time.Time) error {
 			w.opts.Log.Warn("addresses of interfaces that are gone could not be removed from the kernel's table; the next interface that goes tries again", "error", err)
 		}
 	}
-	if w.names != nil {
-		if err := w.names.AddDirectories(); err != nil {
-			w.opts.Log.Warn("new namespaces are found at the next resync only", "error", err)
-		}
-	}
-	refs, err := w.finder.Refs()
-	if err != nil {
-		w.opts.Log.Warn("listing namespaces failed, trying again at the next resync", "error", err)
-		return nil
-	}
+	w.watchDirectories()
 	w.netkit = unsupportedNetkit(all)
-	w.inside.setAll(refs, now)
+	w.findNamespaces(true)
 	w.listInside(now)
 	return nil
 }
@@ -251,7 +248,11 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 		}
 	}
 	if w.inside.names.ready(now) {
+		w.watchDirectories()
 		w.inside.addNames(now)
+	}
+	if w.table.searchDue || w.inside.search.ready(now) {
+		w.findNamespaces(false)
 	}
 	w.listInside(now)
 	w.flush(ctx) // before attaching: another name of a netns replaces its devices
@@ -322,6 +323,26 @@ func (w *Watcher) scanDue(ctx context.Context, now time.Time) {
 	}
 }
 
+// findNamespaces finds all namespaces, with a list of their devices if a device may have come into one, unless it has to wait.
+func (w *Watcher) findNamespaces(resync bool) {
+	if w.table.searchDue {
+		w.table.searchDue, w.inside.search.due, w.inside.all = false, true, true
+	}
+	if resync || w.inside.search.ready(time.Now()) {
+		w.inside.find(resync)
+	}
+}
+
+// watchDirectories watches the directories of names that were made since.
+func (w *Watcher) watchDirectories() {
+	if w.names == nil {
+		return
+	}
+	if err := w.names.AddDirectories(); err != nil {
+		w.opts.Log.Warn("new namespaces are found at the next resync only", "error", err)
+	}
+}
+
 // listInside lists the devices that have no end on the node, of the namespaces where that is due.
 func (w *Watcher) listInside(now time.Time) {
 	for _, ns := range w.inside.list(now, maxLists) {
@@ -354,7 +375,11 @@ func (w *Watcher) scan(veth *tracked) {
 		}
 		defer func() { veth.ns.nextScan = veth.scans.next }()
 	}
-	ref, view, err := w.finder.Scan(veth.nsid, veth.peer)
+	age := time.Duration(0)
+	if veth.scans.retry() == maxRetry { // there may be many of these, such as uplinks
+		age = maxRetry / 2
+	}
+	ref, view, err := w.finder.Scan(veth.nsid, veth.peer, age)
 	if errors.Is(err, netns.ErrTooSoon) {
 		veth.scans.next = time.Now().Add(netns.SearchPause)
 		return

@@ -3,7 +3,10 @@ package netns
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // Find finds namespaces by inode, with a name if they have one and a process if one is in them. Those that have neither are left out.
@@ -59,6 +62,68 @@ func find(wanted func(inode uint64) bool) (map[uint64]Ref, error) {
 		}
 	}
 	return found, nil
+}
+
+// maxDescriptors limits one search of descriptors, to about a second.
+const maxDescriptors = 1 << 19
+
+// findDescriptors finds at most maxCandidates namespaces, none of those known, that a process has a descriptor of.
+func findDescriptors(known map[uint64]bool) (refs []Ref) {
+	processes, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	left := maxDescriptors
+	for _, process := range processes {
+		if pid, err := strconv.Atoi(process.Name()); err != nil || pid == os.Getpid() {
+			continue
+		}
+		dir := "/proc/" + process.Name() + "/fd/"
+		file, err := os.Open(dir)
+		if err != nil {
+			continue
+		}
+		descriptors, _ := file.Readdirnames(left)
+		file.Close()
+		if left -= len(descriptors); left <= 0 {
+			break
+		}
+		for _, descriptor := range descriptors {
+			ino, err := heldInode(process.Name(), descriptor)
+			if err == nil && !known[ino] && len(refs) < maxCandidates {
+				known[ino] = true
+				refs = append(refs, Ref{Path: dir + descriptor, Inode: ino})
+			}
+		}
+	}
+	return refs
+}
+
+// heldInode returns the inode of the netns that a descriptor of a process leads to. It asks no file system but that of namespaces, because
+// others may hang.
+func heldInode(process, descriptor string) (ino uint64, err error) {
+	path := "/proc/" + process + "/fd/" + descriptor
+	link, err := os.Readlink(path)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := fmt.Sscanf(link, "net:[%d]", &ino); err == nil {
+		return ino, nil
+	}
+	// It was opened by a name, which is "/" when its mount is gone.
+	if link != "/" && !slices.Contains(namedDirs, filepath.Dir(link)) {
+		return 0, errNoNamespace
+	}
+	info, err := os.ReadFile("/proc/" + process + "/fdinfo/" + descriptor)
+	if err != nil {
+		return 0, err
+	}
+	const first = 0xF0000000                           // PROC_DYNAMIC_FIRST, fs/proc/generic.c: other file systems have lower inodes
+	_, after, _ := strings.Cut(string(info), "\nino:") // since Linux 5.14
+	if _, err := fmt.Sscan(after, &ino); err != nil || ino < first {
+		return 0, errNoNamespace
+	}
+	return inode(path)
 }
 
 // SeesProcesses reports whether /proc shows all processes of the node. It does not in a container without hostPID.

@@ -51,6 +51,9 @@ type Finder struct {
 	own      uint64
 	refs     map[int]Ref // by id, nil before the first Search
 	searched time.Time   // the last Search
+	// held are what the last search of descriptors found that nothing else leads to, and heldNext is when the next one may begin.
+	held     []Ref
+	heldNext time.Time
 }
 
 // NewFinder returns a Finder for the calling thread's netns.
@@ -72,8 +75,9 @@ func (f *Finder) Close() { f.handle.Close() }
 
 // Errors of [Finder.Scan], besides those of [Scan]; the last is that of [Finder.Search], too.
 var (
-	ErrNotFound = errors.New("no process and no name under /run/netns leads to it")
-	errMoved    = errors.New("its name now leads to another netns")
+	ErrNotFound    = errors.New("no process, no descriptor of one and no name under /run/netns leads to it")
+	errNoNamespace = errors.New("not a namespace")
+	errMoved       = errors.New("its name now leads to another netns")
 	// ErrTooSoon says that the last search was less than SearchPause ago.
 	ErrTooSoon = errors.New("the last search for namespaces was less than " + SearchPause.String() + " ago")
 )
@@ -83,9 +87,13 @@ const SearchPause = 20 * time.Millisecond
 
 // Scan enters the netns with that id and lists its addresses as [Scan] does. peer is the index of the
 // device inside. It tries the known reference, then new names, because most runtimes name what they
-// make, and last every process of the node.
-func (f *Finder) Scan(id, peer int) (ref Ref, view View, err error) {
-	for _, search := range []func() error{nil, f.searchNames, f.Search} {
+// make, then every process of the node, and last their descriptors. It does not search if the last search of all processes is younger than age.
+func (f *Finder) Scan(id, peer int, age time.Duration) (ref Ref, view View, err error) {
+	searches := []func() error{nil, f.searchNames, f.Search, f.searchDescriptors}
+	if age > 0 && time.Since(f.searched) < age {
+		searches = searches[:1]
+	}
+	for _, search := range searches {
 		if search != nil {
 			if err := search(); err != nil {
 				return ref, view, err
@@ -115,7 +123,7 @@ func (f *Finder) Scan(id, peer int) (ref Ref, view View, err error) {
 
 // Open opens the netns at the reference, if it still has that id.
 func (f *Finder) Open(ref Ref, id int) (*os.File, error) {
-	file, err := os.Open(ref.Path)
+	file, err := Open(ref.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -136,23 +144,23 @@ func (f *Finder) Ref(id int) (Ref, bool) {
 	return ref, ok
 }
 
-// NewNames returns the namespaces whose names are new, not of the known paths. unready: other new names lead to no netns, perhaps not
-// yet. It does not notice that a name now leads to another netns.
-func (f *Finder) NewNames(known map[string]bool) (refs []Ref, unready bool, err error) {
+// NewNames returns the namespaces whose names are new, or lead to another inode than the known one of that path. unready: other new
+// names lead to no netns, perhaps not yet.
+func (f *Finder) NewNames(known map[string]uint64) (refs []Ref, unready bool, err error) {
 	err = eachName(func(path, name string) {
-		if known[path] || len(known)+len(refs) >= maxCandidates {
+		if len(known)+len(refs) >= maxCandidates {
 			return
 		}
 		if ino, err := inode(path); err != nil {
 			unready = true
-		} else if ino != f.own {
+		} else if ino != f.own && ino != known[path] {
 			refs = append(refs, Ref{Path: path, Inode: ino, Name: name})
 		}
 	})
 	return refs, unready, err
 }
 
-// Identify returns the id of a netns, and gives it one if it has none; -1 if that fails. Events of a netns with an id reach
+// Identify returns the id of a netns, and gives it one if it has none; -1 if that fails. Only events of a netns with an id reach
 // NETLINK_LISTEN_ALL_NSID sockets. The id ends with the netns; the kernel gives the same to each netns that a veth leads to.
 func (f *Finder) Identify(file *os.File) int {
 	if id, ok := f.id(file); ok {
@@ -181,19 +189,46 @@ func (f *Finder) Search() error {
 			f.refs[id] = ref
 		}
 	}
+	f.addHeld()
 	f.searched = time.Now()
 	return nil
 }
 
-// searchNames finds every other netns whose name is new since the last search, so that one more pod on
-// a full node costs little. It does not notice that a name now leads to another netns.
+// addHeld adds what a search of descriptors found, where nothing else leads to it.
+func (f *Finder) addHeld() {
+	for _, ref := range f.held {
+		if id, ok := f.idAt(ref.Path); ok && f.refs[id] == (Ref{}) && ref.Exists() {
+			f.refs[id] = ref
+		}
+	}
+}
+
+// searchDescriptors finds every other netns that a process has a descriptor of, after Search has not found it otherwise. Processes have any
+// number of descriptors: it takes at most 1/50 of a core, and finds nothing meanwhile.
+func (f *Finder) searchDescriptors() error {
+	began := time.Now()
+	if began.Before(f.heldNext) {
+		return nil
+	}
+	known := map[uint64]bool{f.own: true}
+	for _, ref := range f.refs {
+		known[ref.Inode] = true
+	}
+	f.held = findDescriptors(known)
+	f.addHeld()
+	f.heldNext = time.Now().Add(max(SearchPause, 50*time.Since(began)))
+	return nil
+}
+
+// searchNames finds every other netns whose name is new since the last search, or leads to another netns now, so that one more pod on
+// a full node costs little.
 func (f *Finder) searchNames() error {
 	if f.refs == nil {
 		return nil
 	}
-	known := make(map[string]bool, len(f.refs))
+	known := make(map[string]uint64, len(f.refs))
 	for _, ref := range f.refs {
-		known[ref.Path] = true
+		known[ref.Path] = ref.Inode
 	}
 	refs, _, err := f.NewNames(known)
 	for _, ref := range refs {
@@ -207,7 +242,7 @@ func (f *Finder) searchNames() error {
 
 // idAt returns the id of the netns at path, false if it has none.
 func (f *Finder) idAt(path string) (int, bool) {
-	file, err := os.Open(path)
+	file, err := Open(path)
 	if err != nil {
 		return -1, false
 	}
@@ -233,7 +268,7 @@ func inode(path string) (uint64, error) {
 	var st unix.Stat_t
 	err := unix.Statfs(path, &fs)
 	if err == nil && fs.Type != unix.NSFS_MAGIC {
-		err = errors.New("not a namespace")
+		err = errNoNamespace
 	}
 	if err == nil {
 		err = unix.Stat(path, &st)

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,7 +70,7 @@ func TestNamesAreFoundWithoutProcesses(t *testing.T) {
 		t.Helper()
 		f.searched = f.searched.Add(-SearchPause)
 		before := f.searched
-		ref, view, err := f.Scan(id, peer)
+		ref, view, err := f.Scan(id, peer, 0)
 		if err != nil || ref.Name != name || view.Peer != "eth0" {
 			t.Fatalf("found %+v, with %+v and the error %v, want %s", ref, view, err, name)
 		}
@@ -87,7 +89,7 @@ func TestNamesAreFoundWithoutProcesses(t *testing.T) {
 	find(secondID, secondPeer, "second", false)
 	// If the peer has left the netns, Scan does not search again.
 	searched := f.searched
-	if _, _, err := f.Scan(secondID, 1<<20); !errors.Is(err, ErrNoPeer) || f.searched != searched {
+	if _, _, err := f.Scan(secondID, 1<<20, 0); !errors.Is(err, ErrNoPeer) || f.searched != searched {
 		t.Errorf("error %v, and all processes were searched: %t", err, f.searched != searched)
 	}
 
@@ -109,30 +111,63 @@ func TestNamesAreFoundWithoutProcesses(t *testing.T) {
 	}
 	find(id, peer, "third", false)
 
-	// Only a complete search finds that a name leads to another netns.
+	// The name leads to another netns now.
 	ref := f.refs[id]
 	ref.Inode++
 	f.refs[id] = ref
-	find(id, peer, "third", true)
+	find(id, peer, "third", false)
 }
 
-// Scan finds a netns without a name by its processes. It does not find a netns without both.
+// Scan finds a netns that nothing but a descriptor of a process leads to, and keeps it when it searches for others.
+func TestFindByDescriptor(t *testing.T) {
+	for _, byName := range []bool{false, true} {
+		f := newFinding(t)
+		pod, id, peer := f.pod("")
+		held := pod.Open(t)
+		if byName { // the mount is gone, but the descriptor has it
+			name := fmt.Sprint("netns-test-", os.Getpid())
+			f.do(exec.Command("ip", "netns", "attach", name, fmt.Sprint(pod.Pid)).Run())
+			var err error
+			held, err = os.Open("/run/netns/" + name)
+			f.do(errors.Join(err, exec.Command("ip", "netns", "del", name).Run()))
+			t.Cleanup(func() { held.Close() })
+		}
+		holder := exec.Command("cat")
+		holder.ExtraFiles = []*os.File{held}
+		_, err := holder.StdinPipe()
+		f.do(errors.Join(err, holder.Start()))
+		t.Cleanup(func() { _, _ = holder.Process.Kill(), holder.Wait() })
+		pod.Delete()
+		for range 2 {
+			ref, view, err := f.Scan(id, peer, 0)
+			// Other tests that run now may have opened it for a moment, too.
+			if err != nil || !strings.Contains(ref.Path, "/fd/") || ref.Name != "" || ref.Pid != 0 || view.Peer != "eth0" {
+				t.Fatalf("opened by its name: %t: found %+v, with %+v and the error %v, want a descriptor", byName, ref, view, err)
+			}
+			f.searched = time.Time{}
+			f.do(f.Search())
+			f.heldNext = time.Now().Add(time.Hour)
+		}
+	}
+}
+
+// Scan finds a netns without a name by its processes. It does not find a netns without both, nor a descriptor of it.
 func TestFindWithoutAName(t *testing.T) {
 	f := newFinding(t)
 	if _, known := f.Ref(1 << 20); known {
 		t.Error("a reference is known before the first search")
 	}
-	if _, _, err := f.Scan(1<<20, 1); !errors.Is(err, ErrNotFound) {
+	if _, _, err := f.Scan(1<<20, 1, 0); !errors.Is(err, ErrNotFound) {
 		t.Errorf("error %v, want %v", err, ErrNotFound)
 	}
 	pod, id, peer := f.pod("")
 	f.searched = time.Now().Add(time.Hour) // however slow the machine is
-	if _, _, err := f.Scan(id, peer); !errors.Is(err, ErrTooSoon) {
+	if _, _, err := f.Scan(id, peer, 0); !errors.Is(err, ErrTooSoon) {
 		t.Errorf("error %v, want %v", err, ErrTooSoon)
 	}
 	f.searched = time.Time{}
 	for try := 0; ; try++ {
-		ref, _, err := f.Scan(id, peer)
+		ref, _, err := f.Scan(id, peer, 0)
 		if err == nil && ref.Pid == pod.Pid && ref.Name == "" {
 			break
 		}

@@ -90,21 +90,30 @@ func Cookie() (uint64, error) {
 	return cookie, nil
 }
 
-// CookieAt returns the cookie of the netns at path. The path may be anything: opening with O_PATH
+// Open opens the netns at path. The path may be anything, and lead to something else a moment later: opening with O_PATH
 // (open(2)) neither blocks nor has side effects.
-func CookieAt(path string) (uint64, error) {
+func Open(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0, fmt.Errorf("finding netns %s: %w", path, err)
+		return nil, fmt.Errorf("finding netns %s: %w", path, err)
 	}
 	defer unix.Close(fd)
 	found := fmt.Sprintf("/proc/self/fd/%d", fd)
 	if !IsNamespace(found) {
-		return 0, fmt.Errorf("finding netns %s: not a namespace", path)
+		return nil, fmt.Errorf("finding netns %s: %w", path, errNoNamespace)
 	}
-	file, err := os.Open(found)
+	opened, err := unix.Open(found, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0, fmt.Errorf("opening netns %s: %w", path, err)
+		return nil, fmt.Errorf("opening netns %s: %w", path, err)
+	}
+	return os.NewFile(uintptr(opened), path), nil
+}
+
+// CookieAt returns the cookie of the netns at path, which may be anything, as for [Open].
+func CookieAt(path string) (uint64, error) {
+	file, err := Open(path)
+	if err != nil {
+		return 0, err
 	}
 	defer file.Close()
 	var cookie uint64

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,17 +29,33 @@ func WatchNames() (*NameWatch, error) {
 	return w, nil
 }
 
-// AddDirectories adds those that were made, or made again, after WatchNames.
+// AddDirectories watches the directories that exist, and for each that does not the nearest above it, until something is made there.
+// Call it again after [NameWatch.Wait].
 func (w *NameWatch) AddDirectories() error {
 	for _, dir := range namedDirs {
-		if _, err := unix.InotifyAddWatch(w.fd, dir, unix.IN_CREATE|unix.IN_MOVED_TO); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("watching %s: %w", dir, err)
+		if err := w.add(dir); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// Wait waits until there are new names. A netns may get a name a moment after there is one: first an empty file is made, then the netns is
+func (w *NameWatch) add(dir string) error {
+	const made = unix.IN_CREATE | unix.IN_MOVED_TO
+	_, err := unix.InotifyAddWatch(w.fd, dir, made)
+	for missing := dir; errors.Is(err, fs.ErrNotExist) && missing != "/"; missing = filepath.Dir(missing) {
+		_, err = unix.InotifyAddWatch(w.fd, filepath.Dir(missing), made|unix.IN_ONESHOT)
+		if _, exists := os.Lstat(missing); err == nil && exists == nil {
+			return w.add(dir) // it was made before the watch
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("watching %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Wait waits until there may be new names. A netns may get a name a moment after there is one: first an empty file is made, then the netns is
 // mounted on it. The error matches [os.ErrClosed] after Close.
 func (w *NameWatch) Wait() error {
 	var events [4096]byte

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -25,13 +24,8 @@ func (p *Pod) Rename(name string) error {
 // MoveInterface moves a device of the pod into another pod's netns, gives it another name there, and these addresses: it
 // loses its own on the way. If it was the pod's first interface, it is the other pod's first one now.
 func (p *Pod) MoveInterface(device string, to *Pod, name string, addrs ...netip.Addr) error {
-	target, err := os.Open(to.Path())
-	if err != nil {
-		return err
-	}
-	defer target.Close()
 	errs := []error{
-		p.change(device, "move", func(link netlink.Link) error { return p.nl.LinkSetNsFd(link, int(target.Fd())) }),
+		p.change(device, "move", func(link netlink.Link) error { return p.nl.LinkSetNsFd(link, int(to.fd)) }),
 		to.change(device, "rename", func(link netlink.Link) error { return to.nl.LinkSetName(link, name) }),
 		to.Sysctl("ipv6/conf/"+name+"/accept_dad", "0"),
 	}

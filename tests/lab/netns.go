@@ -236,6 +236,9 @@ func (n *Netns) end(release func()) (err error) {
 	return err
 }
 
+// RemoveName removes the name of the netns, which the lab keeps by a descriptor.
+func (n *Netns) RemoveName() error { return netns.DeleteNamed(n.Name) }
+
 // release closes the descriptors and keeps the name.
 func (n *Netns) release() {
 	n.nl.Close()
