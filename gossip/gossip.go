@@ -86,7 +86,7 @@ type Gossip struct {
 	kept    *keeper.Table // everybody's
 	out     outbox
 	asked   recent.Map[askedID, askedProbe] // probe requests of other nodes
-	unknown recent.Map[string, unknownNode]     // by NodeID: holders of nodes that are not known
+	unknown recent.Map[string, unknownNode] // by NodeID: holders of nodes that are not known
 	reports map[detector.Key]*report
 	// memberLines is for the log.
 	memberLines memberLines

@@ -2,8 +2,8 @@ package lease
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"

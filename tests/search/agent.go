@@ -109,7 +109,6 @@ func (m *machine) start(fresh bool) {
 	a.exchange.Configure(func(string) bool { return true }, m.clock())
 	m.agent = a
 	w.truth.starts(a, fresh)
-	w.members.starts(a)
 	if m.role == cluster.Agent {
 		a.restore()
 		m.after(w.between(100*time.Millisecond, 1500*time.Millisecond), func() { a.begin() })

@@ -118,7 +118,7 @@ func (t *truth) mustEnd(key detector.Key, since time.Duration) {
 			return
 		}
 		for _, a := range t.w.agents() {
-			if c := a.confirmed(key); c != nil && !t.forgets(a, c) {
+			if c := a.confirmed(key); c != nil && !t.forgets(c) {
 				t.broke("ended", "%s lists %s of %s as %s; it ended at %s", a.m.label, c.ID, key.IP, c.State, seconds(since))
 			}
 		}
@@ -142,7 +142,7 @@ func (t *truth) lastTwo(key detector.Key) (last time.Duration) {
 }
 
 // forgets reports whether a conflict waits for a node that is not there any more: its boot is over, or its agent does not run.
-func (t *truth) forgets(a *agent, c *detector.Conflict) bool {
+func (t *truth) forgets(c *detector.Conflict) bool {
 	return slices.ContainsFunc(c.Holders, func(b detector.Binding) bool {
 		return !slices.ContainsFunc(t.w.agents(), func(o *agent) bool { return o.m.id() == b.Holder.ID.Node })
 	}) && t.w.now < t.calm+forgottenWithin

@@ -29,14 +29,6 @@ const (
 	suspicion, dead = 5 * time.Second, 15 * time.Second
 )
 
-// starts has the others find an agent.
-func (ms *membership) starts(a *agent) {
-	if ms.pairs == nil {
-		ms.pairs = make(map[[2]*agent]*pair)
-		ms.look()
-	}
-}
-
 // stops has the others notice that an agent has ended.
 func (ms *membership) stops(a *agent, orderly bool) {
 	ms.w.truth.disturb(nil, 0)
@@ -128,7 +120,7 @@ func (ms *membership) pair(a, other *agent) {
 		})
 	}
 	if !there || !p.known {
-		w.truth.unsettled(a, other, p.known)
+		w.truth.unsettled(other, p.known)
 	}
 }
 

@@ -74,6 +74,8 @@ func newWorld(p Plan, trace func(format string, args ...any)) *world {
 		suspected: make(map[suspicionOf]int), changed: make(map[detector.Key]time.Duration),
 		listed: make(map[suspicionOf][]detector.HolderID),
 	}
+	w.members.pairs = make(map[[2]*agent]*pair)
+	w.members.look()
 	for n := range p.Nodes {
 		newMachine(w, fmt.Sprint("n", n+1), cluster.Agent).start(false)
 	}

@@ -86,8 +86,8 @@ func (t *truth) disturb(m *machine, lasts time.Duration) {
 	}
 }
 
-// unsettled notes that one agent may be wrong about another one.
-func (t *truth) unsettled(a, other *agent, known bool) {
+// unsettled notes that somebody may be wrong about an agent.
+func (t *truth) unsettled(other *agent, known bool) {
 	if other.m.agent == other || known {
 		t.disturb(nil, 0)
 	}
