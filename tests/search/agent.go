@@ -162,12 +162,24 @@ func (a *agent) begin() {
 		a.ready = true
 		for _, p := range a.m.pods {
 			if !p.gone {
-				a.update(links.Event{Kind: links.Changed, Interface: p.link(true)}, now)
+				a.discover(p)
 			}
 		}
 		a.update(links.Event{Kind: links.HostAddresses}, now)
 		a.exchange.Ready(now)
 		a.w.truth.ready(a)
+	})
+}
+
+// discover finds a pod that was there before the agent, which takes its time on a busy machine.
+func (a *agent) discover(p *pod) {
+	a.scanning[p] = true
+	a.m.after(a.w.between(0, 2*time.Second), func() {
+		delete(a.scanning, p)
+		if a.m.agent == a && !p.gone {
+			link := p.link(true)
+			a.input(func(now time.Time) { a.update(links.Event{Kind: links.Changed, Interface: link}, now) })
+		}
 	})
 }
 

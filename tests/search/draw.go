@@ -131,6 +131,14 @@ func (d *drawing) faults() {
 				at += d.in(time.Second, 20*time.Second)
 			}
 		},
+		func(at time.Duration) { // all agents are upgraded, one after the other
+			for _, n := range d.names {
+				d.add(at, n, "stop")
+				at += d.in(time.Second, 6*time.Second)
+				d.add(at, n, "start")
+				at += d.in(0, 4*time.Second)
+			}
+		},
 		func(at time.Duration) { // an agent that ends in order, and begins late or not
 			node := d.node()
 			d.add(at, node, "stop")
