@@ -208,7 +208,7 @@ func (p part) command(ctx context.Context) *exec.Cmd {
 			path, _ := filepath.Abs("as-user.sh") // fails if the working directory is gone
 			args = append(args, "-exec='"+path+"'")
 		}
-		args = slices.Concat(args, p.flags, p.packages)
+		args = slices.Concat(args, p.packages, p.flags) // what go test does not know ends the packages
 	}
 	cmd := exec.CommandContext(ctx, "nice", slices.Concat([]string{"-n", p.niceness()}, args)...)
 	cmd.Dir = filepath.Join("..", p.module)
