@@ -19,7 +19,7 @@ type hostDevice struct {
 func (t *table) addDevice(link netlink.Link) {
 	attrs := link.Attrs()
 	index := attrs.Index
-	device := hostDevice{name: attrs.Name, up: attrs.RawFlags&unix.IFF_UP != 0, mac: attrs.HardwareAddr.String(), master: attrs.MasterIndex}
+	device := hostDevice{name: attrs.Name, up: attrs.RawFlags&unix.IFF_UP != 0, mac: string(attrs.HardwareAddr), master: attrs.MasterIndex}
 	if bridge, ok := link.(*netlink.Bridge); ok {
 		device.filters = bridge.VlanFiltering != nil && *bridge.VlanFiltering
 	}
@@ -51,7 +51,7 @@ func (t *table) search(link netlink.Link) {
 		if attrs.ParentIndex == 0 || t.routes.leadsToNetns(link) { // it leads into a pod, or did
 			return
 		}
-	case kind == "bridge" && before.mac != attrs.HardwareAddr.String(): // it is that of another port
+	case kind == "bridge" && before.mac != string(attrs.HardwareAddr): // it is that of another port
 		return
 	}
 	t.searchDue = true
