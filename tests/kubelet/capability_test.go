@@ -3,7 +3,6 @@ package kubelet_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -103,7 +102,7 @@ func hide(t *lab.T, p *lab.Pod) {
 	cmd.SysProcAttr = &unix.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	_, err := p.Launch(cmd)
 	t.Do(err)
-	t.Do(unix.Unmount(p.Path(), unix.MNT_DETACH), os.Remove(p.Path()))
+	t.Do(p.Conceal())
 }
 
 // waitBindings waits for a binding of a pod's only address behind its interface.

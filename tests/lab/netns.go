@@ -239,6 +239,10 @@ func (n *Netns) end(release func()) (err error) {
 // RemoveName removes the name of the netns, which the lab keeps by a descriptor.
 func (n *Netns) RemoveName() error { return netns.DeleteNamed(n.Name) }
 
+// Conceal hides the netns as if it belonged to another machine: neither a name nor a descriptor leads to it any more. It lives as long as its
+// netlink socket, and only that works there.
+func (n *Netns) Conceal() error { return errors.Join(n.RemoveName(), n.fd.Close()) }
+
 // release closes the descriptors and keeps the name.
 func (n *Netns) release() {
 	n.nl.Close()

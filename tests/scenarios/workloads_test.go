@@ -169,22 +169,22 @@ func (s *Stage) secondUplinks(v4, v6 string) [][]netip.Addr {
 	attrs.Name = "br-0123456789ab"
 	bridge := &netlink.Bridge{LinkAttrs: attrs}
 	s.Do(wire.Netlink().LinkAdd(bridge), wire.Netlink().LinkSetUp(bridge))
-	outside, err := os.Open(wire.Path())
-	s.Do(err)
-	defer outside.Close()
-	s.Do(unix.Unmount(wire.Path(), unix.MNT_DETACH), os.Remove(wire.Path()))
+	s.Do(wire.Conceal())
 	var all [][]netip.Addr
 	for i, a := range s.Actors {
 		port := fmt.Sprintf("veth%d", i)
+		node, err := os.Open(a.Node.Path())
+		s.Do(err)
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name = "eth1"
+		attrs.Name = port
 		veth := netlink.NewVeth(attrs)
-		veth.PeerName, veth.PeerNamespace = port, netlink.NsFd(outside.Fd())
-		nl := a.Node.Netlink()
-		s.Do(nl.LinkAdd(veth), a.Node.Sysctl("ipv6/conf/eth1/accept_dad", "0"))
+		veth.PeerName, veth.PeerNamespace = "eth1", netlink.NsFd(node.Fd())
+		s.Do(wire.Netlink().LinkAdd(veth), node.Close(), a.Node.Sysctl("ipv6/conf/eth1/accept_dad", "0"))
 		own := lab.IPs(fmt.Sprint(v4, i+2), fmt.Sprint(v6, i+2))
 		s.Do(a.Node.AddAddr("eth1", netip.PrefixFrom(own[0], 16)), a.Node.AddAddr("eth1", netip.PrefixFrom(own[1], 64)))
-		s.Do(nl.LinkSetUp(veth))
+		uplink, err := a.Node.Netlink().LinkByName("eth1")
+		s.Do(err)
+		s.Do(a.Node.Netlink().LinkSetUp(uplink))
 		link, err := wire.Netlink().LinkByName(port)
 		s.Do(err)
 		s.Do(wire.Netlink().LinkSetMaster(link, bridge), wire.Netlink().LinkSetUp(link))
