@@ -239,8 +239,23 @@ func (n *Netns) end(release func()) (err error) {
 // RemoveName removes the name of the netns, which the lab keeps by a descriptor.
 func (n *Netns) RemoveName() error { return netns.DeleteNamed(n.Name) }
 
-// Conceal hides the netns as if it belonged to another machine: neither a name nor a descriptor leads to it any more. It lives as long as its
-// netlink socket, and only that works there.
+// Elsewhere makes a netns as that of another machine: neither a name, a process nor a descriptor leads to it. It lives as long as its
+// netlink socket, which the lab closes.
+func (n *Node) Elsewhere() (nl *netlink.Handle, err error) {
+	err = visit(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("make a netns: %w", err)
+		}
+		nl, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+		return err
+	})
+	if err == nil {
+		n.lab.OnClose(func() error { nl.Close(); return nil })
+	}
+	return nl, err
+}
+
+// Conceal takes the netns its name and the lab's descriptor. It lives on with its processes and the netlink socket, and only these work there.
 func (n *Netns) Conceal() error { return errors.Join(n.RemoveName(), n.fd.Close()) }
 
 // release closes the descriptors and keeps the name.

@@ -163,13 +163,12 @@ func (s *Stage) reflect(p *lab.Pod) {
 // the addresses of each node.
 func (s *Stage) secondUplinks(v4, v6 string) [][]netip.Addr {
 	s.Helper()
-	wire, err := s.Node.AddSandbox("wire")
+	wire, err := s.Node.Elsewhere()
 	s.Do(err)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "br-0123456789ab"
 	bridge := &netlink.Bridge{LinkAttrs: attrs}
-	s.Do(wire.Netlink().LinkAdd(bridge), wire.Netlink().LinkSetUp(bridge))
-	s.Do(wire.Conceal())
+	s.Do(wire.LinkAdd(bridge), wire.LinkSetUp(bridge))
 	var all [][]netip.Addr
 	for i, a := range s.Actors {
 		port := fmt.Sprintf("veth%d", i)
@@ -179,15 +178,15 @@ func (s *Stage) secondUplinks(v4, v6 string) [][]netip.Addr {
 		attrs.Name = port
 		veth := netlink.NewVeth(attrs)
 		veth.PeerName, veth.PeerNamespace = "eth1", netlink.NsFd(node.Fd())
-		s.Do(wire.Netlink().LinkAdd(veth), node.Close(), a.Node.Sysctl("ipv6/conf/eth1/accept_dad", "0"))
+		s.Do(wire.LinkAdd(veth), node.Close(), a.Node.Sysctl("ipv6/conf/eth1/accept_dad", "0"))
 		own := lab.IPs(fmt.Sprint(v4, i+2), fmt.Sprint(v6, i+2))
 		s.Do(a.Node.AddAddr("eth1", netip.PrefixFrom(own[0], 16)), a.Node.AddAddr("eth1", netip.PrefixFrom(own[1], 64)))
 		uplink, err := a.Node.Netlink().LinkByName("eth1")
 		s.Do(err)
 		s.Do(a.Node.Netlink().LinkSetUp(uplink))
-		link, err := wire.Netlink().LinkByName(port)
+		link, err := wire.LinkByName(port)
 		s.Do(err)
-		s.Do(wire.Netlink().LinkSetMaster(link, bridge), wire.Netlink().LinkSetUp(link))
+		s.Do(wire.LinkSetMaster(link, bridge), wire.LinkSetUp(link))
 		all = append(all, own)
 	}
 	return all
