@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -37,6 +38,9 @@ func (r Ref) Label() string {
 	}
 	return fmt.Sprintf("net:[%d]", r.Inode)
 }
+
+// isHeld reports whether only a descriptor leads to the netns.
+func (r Ref) isHeld() bool { return strings.Contains(r.Path, "/fd/") }
 
 // Exists reports whether the path still leads to the netns.
 func (r Ref) Exists() bool {
@@ -92,6 +96,9 @@ func (f *Finder) Scan(id, peer int, age time.Duration) (ref Ref, view View, err 
 	searches := []func() error{nil, f.searchNames, f.Search, f.searchDescriptors}
 	if age > 0 && time.Since(f.searched) < age {
 		searches = searches[:1]
+	}
+	if f.refs[id].isHeld() { // a later netns may have its id, its inode and its descriptor, and a name
+		searches[0] = f.searchNames
 	}
 	for _, search := range searches {
 		if search != nil {

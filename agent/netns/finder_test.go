@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/internal/ownnetns"
 )
@@ -148,6 +149,17 @@ func TestFindByDescriptor(t *testing.T) {
 			f.do(f.Search())
 			f.heldNext = time.Now().Add(time.Hour)
 		}
+		// A later netns may have the same id, inode and descriptor, and a name: that comes first.
+		name := fmt.Sprint("later-", byName)
+		path := filepath.Join(f.names, name)
+		f.do(os.WriteFile(path, nil, 0o600))
+		t.Cleanup(func() { _ = os.Remove(path) })
+		f.do(unix.Mount(fmt.Sprintf("/proc/%d/fd/3", holder.Process.Pid), path, "", unix.MS_BIND, ""))
+		t.Cleanup(func() { _ = unix.Unmount(path, unix.MNT_DETACH) })
+		if ref, _, err := f.Scan(id, peer, time.Hour); err != nil || ref.Name != name {
+			t.Errorf("found %+v and the error %v, want its name %s", ref, err, name)
+		}
+		f.do(unix.Unmount(path, unix.MNT_DETACH))
 	}
 }
 
