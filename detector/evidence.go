@@ -135,9 +135,9 @@ func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why strin
 		d.remotes[ev]++
 	}
 	if was < Claimed && ev >= Claimed {
-		b.counted = b.lastOf(ev)
+		b.counted, b.life = b.lastOf(ev), uint64(now.UnixNano())
 		if b.remote {
-			b.counted = b.firstSeen
+			b.counted, b.life = b.firstSeen, 0 // its node says it
 		}
 	}
 	if was != 0 && ev != 0 {

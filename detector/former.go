@@ -15,7 +15,7 @@ const MaxFormer = 8
 type former struct {
 	Binding
 	here bool // it was on this node, also before the node's last boot, and counted
-	ends int  // how often in a row it has ended, each time less than bindingTTL after the last
+	ends int  // how often in a row it was withdrawn on this node, each time less than bindingTTL after the last
 }
 
 // flaps is from how many ends in a row on a holder is said to come and go.
@@ -33,11 +33,10 @@ func (e *entry) addFormer(last former) {
 		last.FirstSeen = schedule.Earlier(last.FirstSeen, e.former[i].FirstSeen)
 		last.here = last.here || e.former[i].here
 		if last.LastSeen.Sub(e.former[i].LastSeen) < bindingTTL {
-			last.ends = e.former[i].ends
+			last.ends += e.former[i].ends
 		}
 		e.former = slices.Delete(e.former, i, i+1)
 	}
-	last.ends++
 	e.former = append(e.former, last)
 	more := -MaxFormer
 	for i := range e.former {

@@ -97,7 +97,7 @@ func (d *Detector) dropRemote(e *entry, now time.Time) {
 // answered for an address that it does not have. For this node the round is unanswered.
 func (d *Detector) Unanswered(s Probe, forwards bool, now time.Time) (fx Effects) {
 	if b := d.inRound(s); b != nil && b.remote {
-		b.check.forwards = forwards
+		b.check.forwards, b.stopped = forwards, time.Time{}
 		d.unanswered(b, now)
 		d.update(b.entry, now, &fx)
 	}

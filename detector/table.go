@@ -49,9 +49,6 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 		refresh: refresh{jitter: jitterOf(s.Key, id, bindingTTL/20)}, // 10 % of half the TTL
 		rank:    -1,
 	}
-	if !b.remote {
-		b.life = uint64(now.UnixNano())
-	}
 	if plausible(s.FirstSeen) {
 		b.firstSeen = schedule.Earlier(b.firstSeen, s.FirstSeen)
 	}
@@ -170,6 +167,9 @@ func (d *Detector) remove(b *binding, t *template, reason string, now time.Time)
 	last := former{Binding: b.public(), here: b.isLocal() && !b.counted.IsZero()}
 	if t == noteGone {
 		last.LastSeen = now
+		if b.isLocal() {
+			last.ends = 1
+		}
 	}
 	d.setEvidence(b, 0, now, b.because(t, reason))
 	e.bindings = slices.DeleteFunc(e.bindings, func(x *binding) bool { return x == b })

@@ -109,10 +109,9 @@ func (g *Gossip) receiveOthers(from *roster.Node, n wire.Notice, now time.Time) 
 	for _, b := range n.Others {
 		node := b.Holder.ID.Node
 		switch other := g.roster.ByID(node); {
-		case other == nil:
+		case other == nil, other.State == cluster.Left: // it is asked for again when its agent is there
 			g.count.drop(dropAbout)
 			g.unknown.Get(node, func() *unknownNode { return new(unknownNode) }).add(n.Key)
-		case other.State == cluster.Left: // its next agent leases what is still there
 		case other == g.roster.Self():
 			// The keeper may know a holder of ours that is no more, or that is not yet leased under this
 			// incarnation. We know better.

@@ -29,7 +29,9 @@ func TestLate(t *testing.T) {
 		{name: "after an answer", probes: []int{0, 1000, 2000, 3000}, answers: []int{1, 1001, 2001, 3001}, late: []bool{false, false, false, false}},
 		{name: "it had lost the address", probes: []int{0, 100, 300, 1500}, gone: 1000, answers: []int{1600}, late: []bool{false}},
 		{name: "nobody asked", answers: []int{1600}, late: []bool{false}},
-		{name: "asked by others, long after", probes: []int{0}, answers: []int{2500}, late: []bool{false}},
+		{name: "asked by others, long after", probes: []int{0}, answers: []int{3500}, late: []bool{false}},
+		{name: "prompt, but a round was lost before, and others keep asking", probes: []int{0, 100, 300, 1500, 3000, 4500, 6000, 7500}, answers: []int{1501, 3001, 4501, 6001, 7501}, late: []bool{true, true, true, true, false}},
+		{name: "seen before it was probed", probes: []int{100}, answers: []int{99, 1300}, late: []bool{false, true}},
 		{name: "what its kernel has", probes: []int{0, 100, 300}, answers: []int{1600}, late: []bool{false}, evidence: detector.Configured},
 	} {
 		w := newHarness()

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,8 +29,13 @@ import (
 // host that has learned our MAC could fake one.
 const echoWithin = 2 * time.Second
 
-// lateTime is how late an answer may come.
-const lateTime = 2 * time.Second
+const (
+	// lateTime is how late after its probe an answer may come, doubtTime how long answers in a row are late at most.
+	lateTime  = 2 * time.Second
+	doubtTime = 5 * time.Second
+	// maxOpen limits the probes of one address that are remembered until they are answered.
+	maxOpen = 8
+)
 
 // maxSent limits the sent probes that are remembered for one interface.
 const maxSent = 256
@@ -112,14 +118,20 @@ type state struct {
 	// of the last turn.
 	turn, notBefore time.Time
 	served          uint64
-	// sent has the addresses that were probed.
+	// sent has the addresses that were probed, has those that are configured.
 	sent  map[netip.Addr]asking
+	has   map[netip.Addr]bool
 	limit *rate.Limiter // of all probes on the interface
 }
 
-// asking is when an address was probed last; and, of the probes that verify a holder and are not answered, first and last. Others are sent
-// to pods that need not have the address yet, and their silence says nothing.
-type asking struct{ any, first, last time.Time }
+// asking is when an address was probed last; and the last probes that verify a holder since it answered in time. Others are sent to pods that
+// need not have the address yet, and their silence says nothing.
+type asking struct {
+	last time.Time
+	open []time.Time // at most maxOpen, the oldest first
+	// late is when the first of its late answers came, with no pause of lateTime between probes since.
+	late time.Time
+}
 
 // address is an address behind an interface in one VLAN.
 type address struct {
@@ -186,10 +198,11 @@ func (p *Prober) Expect(ref detector.Interface, configured, left iter.Seq2[detec
 		}
 	}
 	for ip, a := range s.sent {
-		if !has[ip] {
-			s.sent[ip] = asking{any: a.any} // if the pod takes it again, it answers later probes only
+		if s.has[ip] && !has[ip] {
+			s.sent[ip] = asking{last: a.last} // if the pod takes it again, it answers later probes only
 		}
 	}
+	s.has = has
 	for key, vlan := range left {
 		if len(s.pending) >= maxRemoved {
 			p.dropped[DroppedAddresses]++
@@ -243,17 +256,23 @@ func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sig
 
 // time finds out how long an answer took. ARP and neighbour discovery do not say which probe is meant: it is taken for the answer to the
 // first of those that may still be answered. One that is too late is an announcement, so that a slow holder is slow for every node, and its
-// answer to one does not pass for a prompt one to another.
+// answer to one does not pass for a prompt one to another. A holder that seems to be late for long, because it is asked again and again, is
+// believed once: perhaps it lost the first probe.
 func (i *state) time(s *detector.Sighting) {
-	a, known := i.sent[s.Key.IP]
-	switch took := s.At.Sub(a.first); {
-	case !known || a.first.IsZero() || s.At.Sub(a.last) > lateTime:
-	case took > detector.AnswerTime:
-		s.Answer, s.Late = false, took
-	default:
-		a.first = time.Time{}
-		i.sent[s.Key.IP] = a
+	a := i.sent[s.Key.IP]
+	a.open = slices.DeleteFunc(a.open, func(at time.Time) bool { return s.At.Sub(at) > lateTime })
+	if len(a.open) == 0 || s.At.Before(a.open[0]) {
+		return
 	}
+	if a.late.IsZero() {
+		a.late = s.At
+	}
+	if took := s.At.Sub(a.open[0]); took > detector.AnswerTime && s.At.Sub(a.late) < doubtTime {
+		s.Answer, s.Late = false, took
+	} else {
+		a.open, a.late = nil, time.Time{}
+	}
+	i.sent[s.Key.IP] = a
 }
 
 // logReply logs an answer. If nothing says how long it took, another asked.
@@ -261,8 +280,8 @@ func (p *Prober) logReply(i *state, s *detector.Sighting) {
 	attributes := []any{
 		"ip", s.Key.IP, "network", s.Key.Network, "interface", i.Link.Name, "pod", s.Holder.Pod.String(), "mac", s.Holder.MAC, "evidence", s.Evidence,
 	}
-	if sent, ok := i.sent[s.Key.IP]; ok && !s.At.Before(sent.any) && s.At.Sub(sent.any) <= echoWithin {
-		attributes = append(attributes, "took", max(0, s.At.Sub(sent.any)))
+	if sent, ok := i.sent[s.Key.IP]; ok && !s.At.Before(sent.last) && s.At.Sub(sent.last) <= echoWithin {
+		attributes = append(attributes, "took", max(0, s.At.Sub(sent.last)))
 	}
 	what := "reply received"
 	if s.Evidence == detector.Configured {
@@ -275,7 +294,7 @@ func (p *Prober) logReply(i *state, s *detector.Sighting) {
 // probe with our MAC comes from the holder then, it is our own, and the holder is a mirror.
 func (p *Prober) SentTo(holder detector.HolderID, ip netip.Addr, at time.Time) bool {
 	for _, s := range p.interfaces { // it may come back on another interface
-		if sent, ok := s.sent[ip]; ok && s.Holder == holder && at.Sub(sent.any) <= echoWithin {
+		if sent, ok := s.sent[ip]; ok && s.Holder == holder && at.Sub(sent.last) <= echoWithin {
 			return true
 		}
 	}
@@ -366,16 +385,17 @@ func (p *Prober) send(i *state, a address, purpose detector.Purpose, now time.Ti
 	}
 	i.limit.AllowN(now, 1)
 	if len(i.sent) >= maxSent {
-		maps.DeleteFunc(i.sent, func(_ netip.Addr, a asking) bool { return now.Sub(a.any) > max(echoWithin, lateTime) })
+		maps.DeleteFunc(i.sent, func(_ netip.Addr, a asking) bool { return now.Sub(a.last) > max(echoWithin, lateTime) })
 	}
 	if before, known := i.sent[a.ip]; known || len(i.sent) < maxSent {
-		next := asking{now, before.first, before.last}
+		before.last = now
 		if purpose == detector.Verify {
-			if next.last = now; before.first.IsZero() || now.Sub(before.last) > lateTime {
-				next.first = now
+			if n := len(before.open); n == 0 || now.Sub(before.open[n-1]) > lateTime {
+				before.late = time.Time{}
 			}
+			before.open = append(before.open[max(len(before.open)-maxOpen+1, 0):], now)
 		}
-		i.sent[a.ip] = next
+		i.sent[a.ip] = before
 	}
 	p.sent[purpose]++
 	if p.debug() {

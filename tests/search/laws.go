@@ -233,7 +233,8 @@ func (t *truth) together(x, y detector.HolderID, key detector.Key) bool {
 	}
 	for _, l := range t.lives {
 		for _, o := range t.lives {
-			if l.is(x) && o.is(y) && l.key == key && o.key == key && min(l.until(t.w.now), o.until(t.w.now))-max(l.from, o.from) >= overlap {
+			until := min(l.until(t.w.now), o.until(t.w.now))
+			if l.is(x) && o.is(y) && l.key == key && o.key == key && until-max(l.from, o.from) >= overlap && until+endedWithin >= min(t.w.now, t.calm) {
 				return true
 			}
 		}

@@ -34,6 +34,10 @@ func TestSlowHolders(t *testing.T) {
 			}
 			suspicions += w.truth.suspicions
 		}
+		low, high := min(shares[0], shares[1])*100/(runs*lasts), max(shares[0], shares[1])*100/(runs*lasts)
+		if slow <= answersWithin && low < 95 || slow >= slowFrom && (high > 1 || suspicions > 2*runs*maxSuspicions) {
+			t.Errorf("one that takes %v is confirmed in %d to %d%% of the time, after %d suspicions in %d runs", slow, low, high, suspicions, runs)
+		}
 		t.Logf("%v: confirmed %3d%% and %3d%%, %.1f suspicions", slow, 100*shares[0]/(runs*lasts), 100*shares[1]/(runs*lasts), float64(suspicions)/runs)
 	}
 }
