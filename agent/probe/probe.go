@@ -13,7 +13,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,11 +29,9 @@ import (
 const echoWithin = 2 * time.Second
 
 const (
-	// lateTime is how late after its probe an answer may come, doubtTime how long answers in a row are late at most.
+	// lateTime is how late after the last probe an answer may come, doubtTime how long answers in a row are late at most.
 	lateTime  = 2 * time.Second
 	doubtTime = 5 * time.Second
-	// maxOpen limits the probes of one address that are remembered until they are answered.
-	maxOpen = 8
 )
 
 // maxSent limits the sent probes that are remembered for one interface.
@@ -118,19 +115,16 @@ type state struct {
 	// of the last turn.
 	turn, notBefore time.Time
 	served          uint64
-	// sent has the addresses that were probed, has those that are configured.
+	// sent has the addresses that were probed.
 	sent  map[netip.Addr]asking
-	has   map[netip.Addr]bool
 	limit *rate.Limiter // of all probes on the interface
 }
 
-// asking is when an address was probed last; and the last probes that verify a holder since it answered in time. Others are sent to pods that
-// need not have the address yet, and their silence says nothing.
+// asking is when an address was probed last; and, of the probes that verify a holder and are not answered, the first and the last. Others are
+// sent to pods that need not have the address yet, and their silence says nothing.
 type asking struct {
-	last time.Time
-	open []time.Time // at most maxOpen, the oldest first
-	// late is when the first of its late answers came, with no pause of lateTime between probes since.
-	late time.Time
+	any, first, last time.Time
+	late             time.Time // when the first late answer to them came
 }
 
 // address is an address behind an interface in one VLAN.
@@ -198,11 +192,10 @@ func (p *Prober) Expect(ref detector.Interface, configured, left iter.Seq2[detec
 		}
 	}
 	for ip, a := range s.sent {
-		if s.has[ip] && !has[ip] {
-			s.sent[ip] = asking{last: a.last} // if the pod takes it again, it answers later probes only
+		if !has[ip] {
+			s.sent[ip] = asking{any: a.any} // if the pod takes it, it answers later probes only
 		}
 	}
-	s.has = has
 	for key, vlan := range left {
 		if len(s.pending) >= maxRemoved {
 			p.dropped[DroppedAddresses]++
@@ -260,17 +253,16 @@ func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sig
 // believed once: perhaps it lost the first probe.
 func (i *state) time(s *detector.Sighting) {
 	a := i.sent[s.Key.IP]
-	a.open = slices.DeleteFunc(a.open, func(at time.Time) bool { return s.At.Sub(at) > lateTime })
-	if len(a.open) == 0 || s.At.Before(a.open[0]) {
+	if a.first.IsZero() || s.At.Before(a.first) || s.At.Sub(a.last) > lateTime {
 		return
 	}
 	if a.late.IsZero() {
 		a.late = s.At
 	}
-	if took := s.At.Sub(a.open[0]); took > detector.AnswerTime && s.At.Sub(a.late) < doubtTime {
+	if took := s.At.Sub(a.first); took > detector.AnswerTime && s.At.Sub(a.late) < doubtTime {
 		s.Answer, s.Late = false, took
 	} else {
-		a.open, a.late = nil, time.Time{}
+		a.first, a.late = time.Time{}, time.Time{}
 	}
 	i.sent[s.Key.IP] = a
 }
@@ -280,8 +272,8 @@ func (p *Prober) logReply(i *state, s *detector.Sighting) {
 	attributes := []any{
 		"ip", s.Key.IP, "network", s.Key.Network, "interface", i.Link.Name, "pod", s.Holder.Pod.String(), "mac", s.Holder.MAC, "evidence", s.Evidence,
 	}
-	if sent, ok := i.sent[s.Key.IP]; ok && !s.At.Before(sent.last) && s.At.Sub(sent.last) <= echoWithin {
-		attributes = append(attributes, "took", max(0, s.At.Sub(sent.last)))
+	if sent, ok := i.sent[s.Key.IP]; ok && !s.At.Before(sent.any) && s.At.Sub(sent.any) <= echoWithin {
+		attributes = append(attributes, "took", max(0, s.At.Sub(sent.any)))
 	}
 	what := "reply received"
 	if s.Evidence == detector.Configured {
@@ -294,7 +286,7 @@ func (p *Prober) logReply(i *state, s *detector.Sighting) {
 // probe with our MAC comes from the holder then, it is our own, and the holder is a mirror.
 func (p *Prober) SentTo(holder detector.HolderID, ip netip.Addr, at time.Time) bool {
 	for _, s := range p.interfaces { // it may come back on another interface
-		if sent, ok := s.sent[ip]; ok && s.Holder == holder && at.Sub(sent.last) <= echoWithin {
+		if sent, ok := s.sent[ip]; ok && s.Holder == holder && at.Sub(sent.any) <= echoWithin {
 			return true
 		}
 	}
@@ -385,15 +377,15 @@ func (p *Prober) send(i *state, a address, purpose detector.Purpose, now time.Ti
 	}
 	i.limit.AllowN(now, 1)
 	if len(i.sent) >= maxSent {
-		maps.DeleteFunc(i.sent, func(_ netip.Addr, a asking) bool { return now.Sub(a.last) > max(echoWithin, lateTime) })
+		maps.DeleteFunc(i.sent, func(_ netip.Addr, a asking) bool { return now.Sub(a.any) > max(echoWithin, lateTime) })
 	}
 	if before, known := i.sent[a.ip]; known || len(i.sent) < maxSent {
-		before.last = now
+		before.any = now
 		if purpose == detector.Verify {
-			if n := len(before.open); n == 0 || now.Sub(before.open[n-1]) > lateTime {
-				before.late = time.Time{}
+			if before.first.IsZero() || now.Sub(before.last) > lateTime {
+				before.first, before.late = now, time.Time{}
 			}
-			before.open = append(before.open[max(len(before.open)-maxOpen+1, 0):], now)
+			before.last = now
 		}
 		i.sent[a.ip] = before
 	}
