@@ -11,7 +11,7 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// The watcher is told that a pod is set up when CNI's result names the interface that waits for that.
+// CNI's result names an interface that waits for the end of its set-up: the loop tells the watcher that it need not wait any longer.
 func TestSettled(t *testing.T) {
 	for name, test := range map[string]struct {
 		state  links.State

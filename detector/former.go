@@ -18,7 +18,7 @@ type former struct {
 	ends int  // how often in a row it was withdrawn on this node, each time less than bindingTTL after the last
 }
 
-// flaps is from how many ends in a row on a holder is said to come and go.
+// A holder that has ended flaps times in a row comes and goes.
 const flaps = 3
 
 // formerOf returns the index of a holder that is gone, -1 if it is not remembered.

@@ -6,7 +6,8 @@ import (
 	"github.com/dupip/dupip/internal/schedule"
 )
 
-// AnswerTime is how long a holder may take to answer, from the first probe, whoever asks. One that takes longer is slow: it counts for no node.
+// AnswerTime is how long a holder may take to answer, from the first probe on, whichever node asks. One that takes longer is slow: it counts
+// for no node.
 const AnswerTime = time.Second
 
 // attempts are when a holder is probed by its own node, counted from the first probe sent.

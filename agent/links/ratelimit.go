@@ -25,10 +25,10 @@ const (
 	// maxRetry limits it. There are several retries, because a runtime may name the netns after it has made the veth, and no event tells that
 	// a process has entered it.
 	maxRetry = 2 * time.Second
-	// attachRetry is the pause after an attempt to attach failed, or another program detached ours: whoever removed a qdisc may be about
-	// to make another, and a round of probes that has begun has its last one after 300 ms. The pause doubles each time, up to
-	// maxAttachRetry, until a resync finds the interface attached; up to slowAttachRetry if another program detaches ours again and again,
-	// or if an event tells when to try again. During an attempt that waits for RTNL nobody can delete the qdisc (EBUSY).
+	// attachRetry is the pause after a failed attempt to attach, and after another program has detached ours: it may be about to make
+	// another qdisc. A round of probes has its last one after 300 ms. The pause doubles each time, up to maxAttachRetry, until a resync
+	// finds the interface attached. It doubles up to slowAttachRetry if another program detaches ours again and again, or if an event
+	// comes when it is time to try again: while an attempt waits for RTNL, nobody can delete the qdisc (EBUSY).
 	attachRetry     = 200 * time.Millisecond
 	maxAttachRetry  = 2 * time.Second
 	slowAttachRetry = 30 * time.Second

@@ -278,7 +278,7 @@ func (a *agent) wakeAt(at time.Duration) {
 	a.wake = a.w.at(at, func() { a.wake = nil; a.run() })
 }
 
-// run has the agent do all that is due, in the order in which agent.loop does it.
+// run has the agent do all that is due, in the order in which agent.loop does it: a change there has to be made here, too.
 func (a *agent) run() {
 	if a.m.agent != a || a.m.frozen || a.running {
 		return
