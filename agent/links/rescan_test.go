@@ -17,6 +17,11 @@ func idle(t *testing.T) *Watcher {
 		opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), table: newHarness(t).table,
 		requests: requests{wake: make(chan struct{}, 1), set: make(map[any]bool)},
 	}
+	routes, err := listDefaultRoutes() // others than before would have all interfaces compared with the kernel's
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.table.routes = routes
 	w.table.veths[2] = &tracked{iface: Interface{Index: 2, Generation: 20, State: Attached}, nsid: 0}
 	w.table.veths[3] = &tracked{iface: Interface{Index: 3, Generation: 30, State: Attached}, nsid: 1}
 	w.table.veths[4] = &tracked{iface: Interface{Index: 4, Generation: 40, State: Ignored}, nsid: 1}
