@@ -72,7 +72,7 @@ func (g *Gossip) changed(changes []roster.Change, now time.Time) {
 		switch change.Kind {
 		case roster.Went:
 			for _, m := range g.queue.RemoveAll(n) {
-				g.unanswered(m, true, now)
+				g.unanswered(m, now)
 			}
 			g.leases.Moved(n, now)
 			if n.State == cluster.Left {

@@ -102,7 +102,7 @@ func (g *Gossip) send(now time.Time) time.Time {
 	}
 	for _, d := range g.queue.Due(now, maxBacklog) {
 		if d.GaveUp {
-			g.unanswered(d.Message, true, now)
+			g.unanswered(d.Message, now)
 			continue
 		}
 		message := g.message(d, now)

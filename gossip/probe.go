@@ -34,16 +34,16 @@ func (g *Gossip) RequestProbe(p detector.Probe, own []cluster.Binding) {
 	if !g.in.call(func(now time.Time) {
 		to := g.roster.ByID(p.Holder.Node)
 		if to == nil || !to.Alive() || to == g.roster.Self() || !wire.ValidKey(p.Key) || !wire.ValidHolder(p.Holder) || !g.put(to, r, now) {
-			g.unanswered(r, false, now)
+			g.unanswered(r, now)
 		}
 	}) {
 		g.deliver(cluster.ProbeReply{Probe: p, Outcome: cluster.Unreachable, At: r.sent})
 	}
 }
 
-// unanswered notifies the agent that nobody replies for a holder. Nothing is left that could, of a former boot. A node to
-// which the request was sent is asked again when it is there again.
-func (g *Gossip) unanswered(m retry.Message, sent bool, now time.Time) {
+// unanswered notifies the agent that nobody replies for a holder. Nothing is left that could, of a former boot. Any other node is
+// asked again when it is there again.
+func (g *Gossip) unanswered(m retry.Message, now time.Time) {
 	r, ok := m.(*request)
 	if !ok {
 		return
@@ -51,7 +51,7 @@ func (g *Gossip) unanswered(m retry.Message, sent bool, now time.Time) {
 	reply := cluster.ProbeReply{Probe: r.probe, Outcome: cluster.Unreachable, At: now}
 	if g.roster.BootedAnew(r.probe.Holder.Node) {
 		reply.Outcome, reply.Reason = cluster.Gone, "it was booted anew"
-	} else if n := g.roster.ByID(r.probe.Holder.Node); n != nil && sent {
+	} else if n := g.roster.ByID(r.probe.Holder.Node); n != nil {
 		g.sender(n).silent = true
 	}
 	g.deliver(reply)

@@ -377,7 +377,7 @@ func TestProbeBootedAnew(t *testing.T) {
 	})
 }
 
-// The agent is notified of a node that left a request without a reply once it is there again, and not with every packet.
+// The agent is notified of a node that left a request without a reply once it is there again, also by its next agent, and not with every packet.
 func TestReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet(t)
@@ -397,6 +397,15 @@ func TestReturned(t *testing.T) {
 		}
 		if list, _ := messages[cluster.Returned](a); len(list) != 1 || list[0].Node != b.member.NodeID() {
 			t.Errorf("notified of %+v, want the other node once", list)
+		}
+
+		b.leave()
+		a.RequestProbe(b.probeOf(1), nil) // is not sent
+		time.Sleep(time.Minute)
+		f.start("node-1", testBoot, 2).hold(testKey(1), 1)
+		time.Sleep(time.Second)
+		if list, _ := messages[cluster.Returned](a); len(list) != 2 {
+			t.Errorf("notified %d times after the other node's next agent began, want twice", len(list))
 		}
 	})
 }

@@ -13,6 +13,8 @@ const (
 	maxRequests = 4096
 	// requestTimeout is how long a guard, or a probe that is not reported, may delay a request before it is refused.
 	requestTimeout = time.Second
+	// reportTime is how long Probed may take before a request is probed again.
+	reportTime = requestTimeout / 2
 	// startupTime is how long after its start an agent may not know all of its holders. Until then
 	// it must not report any as gone.
 	startupTime = 5 * time.Second
@@ -53,11 +55,11 @@ func (x *Exchange) advance(r *request, now time.Time) {
 		x.end(r, cluster.Unanswered, "")
 	case x.requests.probedRecently(r, now):
 		x.attempted(r, now)
-	case r.unreported && now.Sub(r.arrived) > requestTimeout:
+	case r.unreported && now.Sub(r.arrived) >= requestTimeout:
 		x.end(r, cluster.Refused, "its kernel was not scanned in time")
 	default:
 		r.unreported = true
-		x.requests.wait(r, now.Add(detector.AnswerTime)) // until Probed sets the time
+		x.requests.wait(r, now.Add(reportTime)) // until Probed sets the time
 		x.add(Probe{ForOther: true, request: r, Probe: detector.Probe{
 			Key: r.Key, Holder: r.Holder, Interface: local.Holder.Interface, Purpose: detector.Verify,
 		}})

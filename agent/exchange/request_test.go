@@ -46,7 +46,7 @@ func TestRequests(t *testing.T) {
 			w.observe(11, one, true)
 		}},
 		{
-			name: "is not scanned", netns: 11, want: cluster.Refused, reason: "its kernel was not scanned in time", retry: 2 * detector.AnswerTime, took: 2 * detector.AnswerTime,
+			name: "is not scanned", netns: 11, want: cluster.Refused, reason: "its kernel was not scanned in time", retry: requestTimeout, took: requestTimeout,
 			beforeRequest: func(w *harness) { w.late = true },
 		},
 		{name: "does not answer", netns: 11, want: cluster.Unanswered, took: detector.AnswerTime},
