@@ -25,7 +25,7 @@ import (
 	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/capture"
 	"github.com/dupip/dupip/agent/config"
-	"github.com/dupip/dupip/agent/exchange"
+	"github.com/dupip/dupip/agent/core"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/netns"
@@ -159,34 +159,23 @@ func (a *Agent) assemble(c *config.Config) error {
 	a.store, predecessor = state.Open(state.Options{
 		Log: a.opts.Log, Dir: a.opts.StateDir, Node: a.node.Name, BootID: a.node.Boot,
 	})
-	l := &loop{
-		log: a.opts.Log, detector: detector.New(detector.Options{Node: a.node.NodeID(), MinOverlap: a.opts.MinOverlap}),
-		events: a.watcher.Events(), settled: a.watcher.Settled, pods: a.pods, store: a.store, cluster: a.cluster,
-		operations: make(chan func()), stopped: make(chan struct{}),
-		ready: a.opts.Ready, forgetting: forgetting{log: a.opts.Log, forget: a.observer.Forget}, scanning: make(scanning), host: hostProbes{list: links.ListHostAddresses},
-	}
-	l.prober = probe.New(probe.Options{
-		Log: a.opts.Log, Sender: a.sender, Bindings: l.detector, Rescan: a.watcher.Refresh,
-		Solicits: func(network string) bool { return l.table.Config().Solicits(network) },
+	mac := probe.MAC(a.node.Name, a.node.Boot)
+	l := newLoop(core.Options{
+		Log: a.opts.Log, MinOverlap: a.opts.MinOverlap, ScansMute: a.opts.ConfiguredEvidence != Off, Cluster: a.cluster,
+		Observe: observe.Options{
+			Host: detector.HolderID{Node: a.node.NodeID(), Netns: hostCookie}, GossipAddress: a.gossipAddress(), MAC: [6]byte(mac),
+			Pod: a.podName, ByHostEnd: a.pods.ByHostEnd, Leads: leads, Rescan: a.watcher.Refresh, Counters: a.observer.Counters,
+		},
+		Probe:  probe.Options{Sender: a.sender, Rescan: a.watcher.Refresh},
+		Forget: a.observer.Forget, HostAddresses: links.ListHostAddresses, Settled: a.watcher.Settled,
 	})
-	if a.opts.ConfiguredEvidence != Off {
-		l.prober.ScanFor = func(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN, now time.Time) {
-			l.table.ScanFor(ref, ip, vlan, now)
-		}
-	}
-	l.table = observe.New(observe.Options{
-		Log: a.opts.Log, Host: detector.HolderID{Node: a.node.NodeID(), Netns: hostCookie},
-		GossipAddress: a.gossipAddress(), MAC: [6]byte(probe.MAC(a.node.Name, a.node.Boot)), Probed: l.prober.SentTo,
-		Pod: a.podName, ByHostEnd: a.pods.ByHostEnd, Leads: leads, Rescan: a.watcher.Refresh, Counters: a.observer.Counters, Bindings: l.detector.Bindings,
-		Forget: func(r bpf.Record) { l.forgetting.add(r.Address) },
-	})
+	l.events, l.pods, l.store, l.cluster, l.ready = a.watcher.Events(), a.pods, a.store, a.cluster, a.opts.Ready
 	if a.opts.Capture != Off {
 		l.captures = capture.New(capture.Options{
 			Log: a.opts.Log, Node: a.node.NodeID(), Capture: a.observer.Capture, Release: a.observer.Release, CountLost: a.observer.LostFrames,
 			Time: observe.TimeOf, VLANs: l.vlansOf,
 		})
 	}
-	l.exchange = exchange.New(exchange.Options{Node: a.node.NodeID(), Detector: l.detector, Cluster: a.cluster})
 	a.audit = a.newAudit(l)
 	l.report = report.New(a.reportOptions(l))
 	sources := l.report.Sources()
@@ -195,9 +184,9 @@ func (a *Agent) assemble(c *config.Config) error {
 	l.detected = a.metrics.ObserveDetection
 	a.loop = l
 	a.watcher.SetIgnore(c.Ignored)
-	l.table.Restore(predecessor.Interfaces)
+	l.Table.Restore(predecessor.Interfaces)
 	l.report.Restore(predecessor.Books, predecessor.Facts)
-	l.configure(c, time.Now())
+	l.Configure(c)
 	l.restore(predecessor.Snapshot)
 	return nil
 }
@@ -230,14 +219,14 @@ func (a *Agent) newAudit(l *loop) *audit.Audit {
 	opts := audit.Options{
 		Log: a.opts.Log, Grace: a.opts.UnheldAfter, Sandboxes: a.pods.Sandboxes, Relist: a.pods.Relist,
 		Node: func(ctx context.Context) (node audit.Node, err error) {
-			local := func(b *detector.Binding) bool { return b.Holder.ID.Node == l.table.Host.Node }
-			err = l.do(ctx, func() { node = audit.NodeOf(l.table, l.detector.Bindings(local)) })
+			local := func(b *detector.Binding) bool { return b.Holder.ID.Node == l.Table.Host.Node }
+			err = l.do(ctx, func() { node = audit.NodeOf(l.Table, l.Detector.Bindings(local)) })
 			return node, err
 		},
 		Done: func(ctx context.Context) {
 			_ = l.do(ctx, func() { // it fails if the agent stops
 				if l.report.ReadBooks() {
-					l.saveWithin(saveInterval)
+					l.SaveWithin(core.SaveInterval)
 				}
 			})
 		},
@@ -254,8 +243,8 @@ func (a *Agent) reportOptions(l *loop) report.Options {
 		Attach: string(a.observer.Mode()), MinOverlap: a.opts.MinOverlap.String(),
 		ConfigPath: a.opts.Config, StateDir: a.opts.StateDir,
 		Do:       l.do,
-		Changed:  func() { l.saveWithin(saveInterval) },
-		Detector: l.detector, Table: l.table, Prober: l.prober, Exchange: l.exchange, Captured: l.captures,
+		Changed:  func() { l.SaveWithin(core.SaveInterval) },
+		Detector: l.Detector, Table: l.Table, Prober: l.Prober, Exchange: l.Exchange, Captured: l.captures,
 		Watcher: a.watcher, Pods: a.pods, Store: a.store, Config: a.config, Books: a.audit, Cluster: a.cluster,
 	}
 	if a.scrapes != nil {
@@ -303,7 +292,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error {
 		return a.config.Run(ctx, func(c *config.Config) error {
 			a.watcher.SetIgnore(c.Ignored)
-			return a.loop.do(ctx, func() { a.loop.configure(c, time.Now()) })
+			return a.loop.do(ctx, func() { a.loop.Configure(c) })
 		})
 	})
 	if a.cluster != nil {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/dupip/dupip/agent/capture"
+	"github.com/dupip/dupip/agent/core/coretest"
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
@@ -12,13 +13,14 @@ import (
 
 // TestCaptureBeforeProbe: both holders are captured before they are probed, so that their answers are among the frames.
 func TestCaptureBeforeProbe(t *testing.T) {
-	l, probes := newLoop(t, "")
-	captured := make(map[uint32]probeCounter) // by interface: how many probes had been sent
+	var probes coretest.Sender
+	l := loopOf(t, slog.New(slog.DiscardHandler), &probes, "")
+	captured := make(map[uint32]coretest.Sender) // by interface: how many probes had been sent
 	l.captures = capture.New(capture.Options{
 		Log: slog.New(slog.DiscardHandler), Node: "n/b", VLANs: l.vlansOf,
 		Capture: func(all []bpf.Address) error {
 			for _, a := range all {
-				captured[a.Ifindex] = *probes
+				captured[a.Ifindex] = probes
 			}
 			return nil
 		},
@@ -27,11 +29,11 @@ func TestCaptureBeforeProbe(t *testing.T) {
 		Time:      observe.TimeOf,
 	})
 	first, second := l.add(t, 2, 42, "10.0.0.1"), l.add(t, 3, 43, "10.0.0.1")
-	l.packet(first, bpf.Answer, "10.0.0.1")
-	before := *probes
-	l.packet(second, bpf.Answer, "10.0.0.1")
-	if *probes != before+2 || len(captured) != 2 || captured[2] != before || captured[3] != before {
-		t.Errorf("captured after %v probes; %d were sent before the suspicion, %d are now", captured, before, *probes)
+	l.packet(first, bpf.Answer)
+	before := probes
+	l.packet(second, bpf.Answer)
+	if probes != before+2 || len(captured) != 2 || captured[2] != before || captured[3] != before {
+		t.Errorf("captured after %v probes; %d were sent before the suspicion, %d are now", captured, before, probes)
 	}
 	l.captures.Add(bpf.Frame{Address: bpf.Address{Ifindex: 2, Generation: 2, IP: one}, Kind: bpf.OtherAnswer, Data: []byte{1}})
 	if list, _ := l.captures.Of(one, asItIs); len(list) != 2 || len(list[0].Frames)+len(list[1].Frames) != 1 {

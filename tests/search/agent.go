@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/agent/config"
-	"github.com/dupip/dupip/agent/exchange"
+	"github.com/dupip/dupip/agent/core"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/agent/pods"
@@ -27,24 +27,20 @@ import (
 
 // agent is one run of an agent, or of a reporter, which only takes reports.
 type agent struct {
-	m        *machine
-	w        *world
-	member   members.Member
-	handler  members.Handler // of its gossip
-	gossip   *gossip.Gossip
-	detector *detector.Detector
-	exchange *exchange.Exchange
-	prober   *probe.Prober
-	table    *observe.Table
+	m       *machine
+	w       *world
+	member  members.Member
+	handler members.Handler // of its gossip
+	gossip  *gossip.Gossip
+	*core.Core
 	scanning map[*pod]bool
 
-	inputs  []func(now time.Time)
+	inputs  []func()
 	stalled time.Duration // until then it gets no time
 	resumed bool          // the machine was suspended
 	wake    *task
 	running bool
 	ready   bool
-	saveAt  time.Time
 	planner *events.Planner // of a reporter
 }
 
@@ -75,38 +71,20 @@ func (m *machine) start(fresh bool) {
 	if err != nil {
 		panic(err) // the options are ours
 	}
-	limits := new(config.Config).Limits()
-	a.detector = detector.New(detector.Options{Node: m.id()})
-	a.prober = probe.New(probe.Options{
-		Log: quiet, Sender: (*sender)(a), Bindings: a.detector, Budget: probe.NewBudget(limits.VerifyPerSecond, limits.RefreshPerSecond),
-		Solicits: func(string) bool { return true }, Rescan: func(uint32) {},
-	})
-	a.exchange = exchange.New(exchange.Options{Node: m.id(), Detector: a.detector, Cluster: a.gossip})
-	a.table = observe.New(observe.Options{
-		Log: quiet, Host: detector.HolderID{Node: m.id(), Netns: 1}, Probed: a.prober.SentTo,
-		Pod: func(cookie uint64) (pods.Change, bool) {
-			i := slices.IndexFunc(m.pods, func(p *pod) bool { return p.netns == cookie })
-			if i < 0 {
-				return pods.Change{}, false
-			}
-			return m.pods[i].known(), true
+	a.Core = core.New(core.Options{
+		Log: quiet, Cluster: a.gossip, Now: m.clock, ScansMute: true,
+		Observe: observe.Options{
+			Host: detector.HolderID{Node: m.id(), Netns: 1}, TimeOf: began.Add,
+			Pod: a.name, ByHostEnd: func(string) (pods.Change, bool) { return pods.Change{}, false },
+			Leads:    func(*links.Interface, netip.Addr) bool { return false },
+			Counters: func(int) (bpf.Counters, error) { return bpf.Counters{}, nil },
+			Rescan:   a.rescan,
 		},
-		ByHostEnd: func(string) (pods.Change, bool) { return pods.Change{}, false },
-		Leads:     func(*links.Interface, netip.Addr) bool { return false },
-		Rescan: func(generation uint32) {
-			for _, p := range m.pods {
-				if p.iface.Generation == generation {
-					a.scan(p)
-				}
-			}
-		},
-		Counters: func(int) (bpf.Counters, error) { return bpf.Counters{}, nil },
-		Forget:   func(bpf.Record) {},
-		Bindings: a.detector.Bindings,
-		TimeOf:   began.Add,
+		Probe:  probe.Options{Sender: (*sender)(a), Rescan: a.rescan},
+		Forget: a.forget, HostAddresses: func() ([]links.HostAddress, error) { return nil, nil }, Settled: func(uint32) {},
+		Event: a.event, Ready: func() { w.truth.ready(a) }, Save: a.save,
 	})
-	a.table.Configure(new(config.Config), m.clock())
-	a.exchange.Configure(func(string) bool { return true }, m.clock())
+	a.Configure(new(config.Config))
 	m.agent = a
 	w.truth.starts(a, fresh)
 	if m.role == cluster.Agent {
@@ -143,12 +121,10 @@ func (a *agent) restore() {
 		a.w.truth.broke("state", "the state cannot be read: %v %v", err, invalid)
 		return
 	}
-	a.table.Restore(s.Interfaces)
-	effects, dropped := a.detector.Restore(s.Snapshot, now)
-	if dropped > 0 {
+	a.Table.Restore(s.Interfaces)
+	if dropped := a.Restore(s.Snapshot); dropped > 0 {
 		a.w.truth.broke("state", "%d conflicts of the state cannot be restored", dropped)
 	}
-	a.exchange.Apply(effects, now)
 }
 
 func (a *agent) options() state.Options { return state.Options{Node: a.m.name, BootID: a.m.boot} }
@@ -158,16 +134,14 @@ func (a *agent) begin() {
 	if a.m.agent != a {
 		return
 	}
-	a.input(func(now time.Time) {
+	a.input(func() {
 		a.ready = true
 		for _, p := range a.m.pods {
 			if !p.gone {
 				a.discover(p)
 			}
 		}
-		a.update(links.Event{Kind: links.HostAddresses}, now)
-		a.exchange.Ready(now)
-		a.w.truth.ready(a)
+		a.Update(links.Event{Kind: links.HostAddresses})
 	})
 }
 
@@ -178,7 +152,7 @@ func (a *agent) discover(p *pod) {
 		delete(a.scanning, p)
 		if a.m.agent == a && !p.gone {
 			link := p.link(true)
-			a.input(func(now time.Time) { a.update(links.Event{Kind: links.Changed, Interface: link}, now) })
+			a.input(func() { a.Update(links.Event{Kind: links.Changed, Interface: link}) })
 		}
 	})
 }
@@ -191,7 +165,7 @@ func (m *machine) stop(orderly bool) {
 	}
 	m.life++
 	if orderly && m.role == cluster.Agent {
-		a.save()
+		a.SaveNow()
 	}
 	m.agent = nil
 	m.w.truth.stops(a, orderly)
@@ -199,7 +173,7 @@ func (m *machine) stop(orderly bool) {
 }
 
 // input is something that the agent handles in its next turn.
-func (a *agent) input(do func(now time.Time)) {
+func (a *agent) input(do func()) {
 	a.inputs = append(a.inputs, do)
 	a.wakeAt(a.w.now + a.w.between(20*time.Microsecond, time.Millisecond))
 }
@@ -213,11 +187,7 @@ func (a *agent) record(p *pod, kind bpf.Kind) {
 		Address: bpf.Address{Ifindex: p.iface.Ifindex, Generation: p.iface.Generation, IP: p.key.IP}, Time: a.m.clock().Sub(began), Kind: kind,
 		MAC: [6]byte{2, 0, 0, 0, byte(p.netns >> 8), byte(p.netns)},
 	}
-	a.input(func(now time.Time) {
-		if o, ok := a.table.Record(r); ok {
-			a.observed(&o, now)
-		}
-	})
+	a.input(func() { a.Record(r) })
 }
 
 // scan scans the netns of a pod, which takes a moment.
@@ -231,40 +201,10 @@ func (a *agent) scan(p *pod) {
 		link := p.link(false)
 		a.m.after(a.w.between(time.Millisecond, 40*time.Millisecond), func() {
 			if a.m.agent == a && !p.gone {
-				a.input(func(now time.Time) { a.update(links.Event{Kind: links.Changed, Interface: link}, now) })
+				a.input(func() { a.Update(links.Event{Kind: links.Changed, Interface: link}) })
 			}
 		})
 	})
-}
-
-// observed and update pass observations and events to the parts as agent.loop does.
-func (a *agent) observed(o *observe.Observation, now time.Time) {
-	s := &o.Sighting
-	switch o.Kind {
-	case observe.Seen:
-		a.prober.Observed(o.Interface, o.VLAN, s)
-		a.exchange.Observe(*s, now)
-	case observe.Withdrawn:
-		a.exchange.Apply(a.detector.Withdraw(s.Key, s.Holder.ID, o.Reason, now), now)
-	case observe.Gone:
-		a.exchange.Apply(a.detector.WithdrawInterface(o.Interface, o.Reason, now), now)
-	}
-}
-
-func (a *agent) update(event links.Event, now time.Time) {
-	i, all := a.table.Update(event, now)
-	if i != nil {
-		a.prober.Follow(probe.Interface{Ref: i.Ref, Holder: i.Holder, Link: i.Interface, Lost: i.Lost})
-	}
-	for n := range all {
-		a.observed(&all[n], now)
-	}
-	if i != nil {
-		a.prober.Expect(i.Ref, a.table.Configured(i), a.table.Left(i), now)
-	} else if event.Kind == links.Removed {
-		a.prober.Forget(detector.Interface{Ifindex: uint32(event.Interface.Index), Generation: event.Interface.Generation})
-	}
-	a.prober.Run(now)
 }
 
 // wakeAt has the agent run at a time or before.
@@ -278,7 +218,7 @@ func (a *agent) wakeAt(at time.Duration) {
 	a.wake = a.w.at(at, func() { a.wake = nil; a.run() })
 }
 
-// run has the agent do all that is due, in the order in which agent.loop does it: a change there has to be made here, too.
+// run has the agent do all that is due.
 func (a *agent) run() {
 	if a.m.agent != a || a.m.frozen || a.running {
 		return
@@ -295,57 +235,34 @@ func (a *agent) run() {
 		inputs := a.inputs
 		a.inputs = nil
 		for _, do := range inputs {
-			do(now)
+			do()
 		}
-		a.act(now)
-		for more := true; more; {
-			select {
-			case m := <-a.gossip.Messages():
-				a.receive(m, now)
-				a.act(now)
-			default:
-				more = false
-			}
+		a.Turn()
+		for len(a.gossip.Messages()) > 0 {
+			a.receive(<-a.gossip.Messages(), now)
+			a.Turn()
 		}
-		for n := 0; a.isDue(now); n++ {
-			if n == 8 || a.detector.Counts().Overdue > 0 {
+		for n := 0; !a.Next().IsZero() && !a.Next().After(now); n++ {
+			if n == 8 || a.Detector.Counts().Overdue > 0 {
 				a.w.truth.broke("overdue", "%s: something is still due when all is done", a.m.label)
 				return
 			}
-			a.exchange.Tick(now)
-			a.table.Tick(now)
-			a.prober.Run(now)
-			if !a.saveAt.IsZero() && !a.saveAt.After(now) {
-				a.save()
-			}
-			a.act(now)
+			a.Tick()
+			a.Turn()
 		}
 		next = a.gossip.Turn(a.resumed, now)
 		a.resumed = false
 		busy = len(a.inputs) > 0 || len(a.gossip.Messages()) > 0
 	}
-	next = schedule.Earlier(next, a.due())
+	next = schedule.Earlier(next, a.Next())
 	a.wakeAt(a.w.now + max(next.Sub(now), 10*time.Microsecond))
-}
-
-func (a *agent) due() time.Time {
-	next := a.table.Next()
-	for _, at := range []time.Time{a.exchange.NextTick(), a.prober.Next(), a.saveAt} {
-		next = schedule.Earlier(next, at)
-	}
-	return next
-}
-
-func (a *agent) isDue(now time.Time) bool {
-	at := a.due()
-	return !at.IsZero() && !at.After(now)
 }
 
 // receive takes a message of another node.
 func (a *agent) receive(m cluster.Message, now time.Time) {
 	report, ok := m.(cluster.Report)
 	if !ok {
-		a.exchange.Receive(m, now)
+		a.Exchange.Receive(m, now)
 		return
 	}
 	c, err := document.DecodeReport(report.Conflict, report.Node, now)
@@ -356,68 +273,48 @@ func (a *agent) receive(m cluster.Message, now time.Time) {
 	a.planner.Conflict(report, c, now)
 }
 
-// act carries out what the exchange wants done.
-func (a *agent) act(now time.Time) {
-	a.exchange.Publish()
-	for next := a.exchange.Next(now); next != nil; next = a.exchange.Next(now) {
-		switch action := next.(type) {
-		case detector.Event:
-			a.event(action, now)
-		case exchange.Probe:
-			a.probe(action, now)
-		case exchange.Ended:
-			for _, e := range action {
-				a.ended(e, now)
-			}
-		}
-		a.exchange.Publish()
-	}
-}
-
-func (a *agent) probe(p exchange.Probe, now time.Time) {
-	refusal := detector.ProbeRefusal{Reason: "the interface is gone"}
-	if i := a.table.Interface(p.Interface); i != nil {
-		refusal.Reason = "the interface has left the network"
-		if vlan, ok := i.VLAN(p.Key); ok {
-			refusal = a.prober.Probe(p.Probe, vlan, p.ForOther, now)
-		}
-	}
-	a.exchange.Probed(p, refusal, now)
-}
-
 // event is a step of a conflict.
-func (a *agent) event(e detector.Event, now time.Time) {
+func (a *agent) event(e detector.Event) {
 	a.w.truth.event(a, e)
-	wait := time.Second
-	if e.Conflict.State == detector.Suspected {
-		wait = 10 * time.Second
-	} else if a.w.plan.Reporter && !e.Conflict.IsDrill() {
+	if e.Conflict.State != detector.Suspected && a.w.plan.Reporter && !e.Conflict.IsDrill() {
 		doc := document.NewConflict(e.Conflict)
 		a.gossip.ReportConflict(e.Conflict.Key, e.Conflict.State == detector.Confirmed, doc.EncodeReport)
 	}
-	a.saveAt = schedule.Earlier(a.saveAt, now.Add(wait))
 }
 
-// ended is a binding that has ended: the observer reports the pod's next packet.
-func (a *agent) ended(e detector.Ended, now time.Time) {
-	i := a.table.Interface(e.Interface)
-	if i == nil {
-		return
+// forget has the observer report the next packet of a pod.
+func (a *agent) forget(all []bpf.Address) error {
+	for _, address := range all {
+		for _, p := range a.m.pods {
+			if since := p.since; p.iface == (detector.Interface{Ifindex: address.Ifindex, Generation: address.Generation}) && !p.quiet {
+				a.m.after(a.w.between(0, 2*time.Second), func() { p.sends(bpf.Data, since) })
+			}
+		}
 	}
-	if vlan, ok := a.table.Configures(i, e.Key); ok && i.Holder == e.Holder {
-		a.prober.Reprobe(i.Ref, e.Key, vlan, now)
+	return nil
+}
+
+// name returns the pod in a netns.
+func (a *agent) name(cookie uint64) (pods.Change, bool) {
+	i := slices.IndexFunc(a.m.pods, func(p *pod) bool { return p.netns == cookie })
+	if i < 0 {
+		return pods.Change{}, false
 	}
+	return a.m.pods[i].known(), true
+}
+
+// rescan has the netns behind an interface scanned again.
+func (a *agent) rescan(generation uint32) {
 	for _, p := range a.m.pods {
-		if since := p.since; p.iface == e.Interface && !p.quiet {
-			a.m.after(a.w.between(0, 2*time.Second), func() { p.sends(bpf.Data, since) })
+		if p.iface.Generation == generation {
+			a.scan(p)
 		}
 	}
 }
 
 // save writes the state.
 func (a *agent) save() {
-	a.saveAt = time.Time{}
-	a.m.file = state.Encode(state.State{Snapshot: a.detector.Snapshot(), Interfaces: a.table.Origins()}, a.options(), a.m.clock())
+	a.m.file = state.Encode(state.State{Snapshot: a.Detector.Snapshot(), Interfaces: a.Table.Origins()}, a.options(), a.m.clock())
 	a.w.truth.saved(a)
 }
 

@@ -69,7 +69,7 @@ func (t *truth) judge() {
 // answer is what an agent answers when it is asked for conflicts. Its pods run.
 func (a *agent) answer() document.Answer {
 	answer := document.Answer{Node: a.m.name, BootID: a.m.boot, At: a.m.clock()}
-	for _, c := range a.detector.Conflicts(true) {
+	for _, c := range a.Detector.Conflicts(true) {
 		doc := document.NewConflict(c)
 		for n := range doc.Holders {
 			if doc.Holders[n].NodeID() == a.m.id() {

@@ -157,7 +157,7 @@ func (t *truth) mustLeave(gone *agent) {
 			return
 		}
 		for _, a := range t.w.agents() {
-			for _, c := range a.detector.Conflicts(false) {
+			for _, c := range a.Detector.Conflicts(false) {
 				if i := slices.IndexFunc(c.Holders, func(b detector.Binding) bool { return b.Holder.ID.Node == id }); i >= 0 {
 					t.broke("left", "%s lists %s for %s, whose agent ended in order at %s", a.m.label, c.Holders[i].Holder.NetnsName, c.Key.IP, seconds(at))
 				}

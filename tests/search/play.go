@@ -100,7 +100,7 @@ func (t *truth) agree() {
 	}
 	open, judged := make(map[string]bool), make(map[string]bool)
 	for _, a := range t.w.agents() {
-		for _, c := range a.detector.Conflicts(false) {
+		for _, c := range a.Detector.Conflicts(false) {
 			if c.State == detector.Confirmed {
 				open[c.Key.IP.String()] = true
 			}
@@ -120,7 +120,7 @@ func (t *truth) forgotten() {
 		if len(t.broken) > 0 || a.m.role != cluster.Agent {
 			continue
 		}
-		counts, status := a.detector.Counts(), a.gossip.Status()
+		counts, status := a.Detector.Counts(), a.gossip.Status()
 		left := []string{}
 		for what, n := range map[string]int{
 			"addresses": counts.Keys, "bindings of others": counts.Remote, "leases": status.Leases, "leases of others": status.Kept, "unacknowledged leases": status.Unacked,

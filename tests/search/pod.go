@@ -164,8 +164,8 @@ func (p *pod) end() {
 	p.gone = true
 	p.m.after(p.m.w.between(time.Millisecond, 300*time.Millisecond), func() {
 		if a := p.m.agent; a != nil {
-			a.input(func(now time.Time) {
-				a.update(links.Event{Kind: links.Removed, Interface: p.link(false), Reason: "its interface is gone"}, now)
+			a.input(func() {
+				a.Update(links.Event{Kind: links.Removed, Interface: p.link(false), Reason: "its interface is gone"})
 			})
 		}
 	})

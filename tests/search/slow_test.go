@@ -25,7 +25,7 @@ func TestSlowHolders(t *testing.T) {
 			for w.now < 30*time.Second+lasts {
 				w.run(w.now + 100*time.Millisecond)
 				for n, m := range w.machines {
-					for _, c := range m.agent.detector.Conflicts(false) {
+					for _, c := range m.agent.Detector.Conflicts(false) {
 						if c.State == detector.Confirmed {
 							shares[n] += 100 * time.Millisecond
 						}

@@ -68,7 +68,7 @@ func (t *truth) broke(law, format string, args ...any) {
 func (t *truth) stories() {
 	for _, a := range t.w.agents() {
 		for key := range t.changed {
-			for _, s := range a.detector.Explain(key.IP) {
+			for _, s := range a.Detector.Explain(key.IP) {
 				t.w.trace("%s: %s: %s", a.m.label, key.IP, s.Verdict)
 				for _, n := range s.Notes {
 					t.w.trace("  %8.3f %s %s: %s", n.At.Sub(began.Add(a.m.offset-a.m.suspended)).Seconds(), n.Kind, n.Holder, n.Text)
@@ -200,7 +200,7 @@ func lists(c *detector.Conflict, l *life) bool {
 
 // confirmed is the open conflict of an address at an agent, if it is confirmed.
 func (a *agent) confirmed(key detector.Key) *detector.Conflict {
-	for _, c := range a.detector.Conflicts(false) {
+	for _, c := range a.Detector.Conflicts(false) {
 		if c.Key == key && c.State == detector.Confirmed {
 			return &c
 		}

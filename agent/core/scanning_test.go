@@ -1,4 +1,4 @@
-package agent
+package core
 
 import (
 	"testing"
@@ -11,17 +11,17 @@ import (
 
 // TestLateScan: where a scan takes the place of a probe, only a scan that finds nothing is silence. The watcher may be late.
 func TestLateScan(t *testing.T) {
-	l, _ := newLoop(t, "")
-	l.prober.ScanFor = l.table.ScanFor
+	l := newHarness(t, "")
+	l.Prober.ScanFor = l.Table.ScanFor
 	scanned := func(i *observe.Interface) {
 		next := *i.Interface
-		next.L3, next.View.Taken = true, time.Now()
-		l.update(links.Event{Kind: links.Changed, Interface: &next}, time.Now())
-		l.turn()
+		next.L3, next.View.Taken = true, l.now
+		l.Update(links.Event{Kind: links.Changed, Interface: &next})
+		l.Turn()
 	}
 	holders := func(when string, want int) {
 		t.Helper()
-		if n := len(l.detector.Bindings(nil)); n != want {
+		if n := len(l.Detector.Bindings(nil)); n != want {
 			t.Errorf("%s: %d holders, want %d", when, n, want)
 		}
 	}
@@ -31,11 +31,11 @@ func TestLateScan(t *testing.T) {
 	l.packet(process, bpf.Announced, "10.0.0.1")
 	scanned(process)
 	holders("both announced it", 2)
-	l.pass(time.Now(), 4*time.Second, 50*time.Millisecond)
+	l.pass(4*time.Second, 50*time.Millisecond)
 	holders("after 4 s without a scan", 2)
 	scanned(listed)
 	scanned(process)
 	holders("just after a scan", 2)
-	l.pass(time.Now(), 2*time.Second, 50*time.Millisecond)
+	l.pass(2*time.Second, 50*time.Millisecond)
 	holders("2 s after a scan", 1)
 }

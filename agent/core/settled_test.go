@@ -1,9 +1,8 @@
-package agent
+package core
 
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/links"
@@ -23,14 +22,14 @@ func TestSettled(t *testing.T) {
 		"of another host end": {links.Waiting, &books.Result{HostEnds: []string{"veth2"}}, nil},
 		"nothing waits":       {links.Attached, &books.Result{HostEnds: []string{"veth"}}, nil},
 	} {
-		l, _ := newLoop(t, "")
+		l := newHarness(t, "")
 		var settled []uint32
-		l.settled = func(generation uint32) { settled = append(settled, generation) }
+		l.Settled = func(generation uint32) { settled = append(settled, generation) }
 		i := l.add(t, 7, 70)
 		next := *i.Interface
 		next.State = test.state
-		l.update(links.Event{Kind: links.Changed, Interface: &next}, time.Now())
-		l.name(pods.Change{Cookie: 70, Pod: detector.Pod{Name: "a"}, Result: test.result}, time.Now())
+		l.Update(links.Event{Kind: links.Changed, Interface: &next})
+		l.Name(pods.Change{Cookie: 70, Pod: detector.Pod{Name: "a"}, Result: test.result})
 		if !slices.Equal(settled, test.want) {
 			t.Errorf("%s: settled %v, want %v", name, settled, test.want)
 		}

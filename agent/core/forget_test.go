@@ -1,4 +1,4 @@
-package agent
+package core
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 
 // TestEndedIsForgotten: the observer forgets what the agent has dropped, all of one turn together.
 func TestEndedIsForgotten(t *testing.T) {
-	l, _ := newLoop(t, "")
+	l := newHarness(t, "")
 	var calls [][]bpf.Address
 	l.forgetting.forget = func(addresses []bpf.Address) error {
 		calls = append(calls, addresses)
@@ -50,7 +50,7 @@ func TestEndedIsForgotten(t *testing.T) {
 	expect("the addresses of a pod are removed", address(2, "10.0.0.1"), address(2, "10.0.0.2"))
 
 	l.packet(pod, bpf.Announced, "10.0.0.1")
-	l.pass(time.Now(), 5*time.Second, 50*time.Millisecond) // neither of them answers
+	l.pass(5*time.Second, 50*time.Millisecond) // neither of them answers
 	if len(calls) != 1 || len(calls[0]) != 2 {
 		t.Errorf("forgotten %v, want both holders of 10.0.0.1", calls)
 	}
@@ -60,8 +60,8 @@ func TestEndedIsForgotten(t *testing.T) {
 	l.scanned(machine, func(v *netns.View) { v.Cookie++ })
 	expect("another netns is found behind an interface", address(3, "10.0.0.3"))
 
-	l.update(links.Event{Kind: links.Removed, Interface: pod.Interface, Reason: "gone"}, time.Now())
-	l.turn()
+	l.Update(links.Event{Kind: links.Removed, Interface: pod.Interface, Reason: "gone"})
+	l.Turn()
 	if len(calls) != 0 {
 		t.Errorf("forgotten %v of an interface that is gone with its addresses", calls)
 	}
@@ -70,7 +70,7 @@ func TestEndedIsForgotten(t *testing.T) {
 // TestOtherInterfaceOfPod: an interface goes through which alone an address was known. The pod is asked through its other one, which has
 // the address, too.
 func TestOtherInterfaceOfPod(t *testing.T) {
-	l, probes := newLoop(t, "")
+	l := newHarness(t, "")
 	const ip = "10.0.0.1"
 	first, other, stranger := l.add(t, 2, 42, ip), l.add(t, 3, 42), l.add(t, 4, 43)
 	l.packet(first, bpf.Announced, ip)
@@ -79,12 +79,12 @@ func TestOtherInterfaceOfPod(t *testing.T) {
 			v.Addresses = append(v.Addresses, netns.Address{IP: netip.MustParseAddr(ip), Where: netns.OnPeer, Valid: true})
 		})
 	}
-	l.tick(time.Now())
-	before := *probes
-	l.update(links.Event{Kind: links.Removed, Interface: first.Interface, Reason: "gone"}, time.Now())
-	l.turn()
-	l.tick(time.Now())
-	if sent := *probes - before; sent != 1 {
+	l.Tick()
+	before := l.probes
+	l.Update(links.Event{Kind: links.Removed, Interface: first.Interface, Reason: "gone"})
+	l.Turn()
+	l.Tick()
+	if sent := l.probes - before; sent != 1 {
 		t.Errorf("%d probes sent, want 1 through the other interface", sent)
 	}
 }
@@ -92,7 +92,7 @@ func TestOtherInterfaceOfPod(t *testing.T) {
 // TestManyInterfacesOfPod: ten interfaces of a pod send from one address by turns, and the last of them go. Those that are left are asked,
 // although the detector keeps few for each address.
 func TestManyInterfacesOfPod(t *testing.T) {
-	l, probes := newLoop(t, "")
+	l := newHarness(t, "")
 	const ip, count, gone = "10.0.0.1", 10, 4
 	var all []*observe.Interface
 	for n := range count {
@@ -100,17 +100,17 @@ func TestManyInterfacesOfPod(t *testing.T) {
 		l.packet(i, bpf.Announced, ip)
 		all = append(all, i)
 	}
-	l.tick(time.Now())
-	before := *probes
+	l.Tick()
+	before := l.probes
 	for _, i := range all[count-gone:] {
-		l.update(links.Event{Kind: links.Removed, Interface: i.Interface, Reason: "gone"}, time.Now())
-		l.turn()
+		l.Update(links.Event{Kind: links.Removed, Interface: i.Interface, Reason: "gone"})
+		l.Turn()
 	}
-	l.tick(time.Now())
-	if sent := *probes - before; sent != count-gone {
+	l.Tick()
+	if sent := l.probes - before; sent != count-gone {
 		t.Errorf("%d probes sent, want one through each of the %d that are left", sent, count-gone)
 	}
-	if l.packet(all[0], bpf.Announced, ip); len(l.detector.Bindings(func(*detector.Binding) bool { return true })) != 1 {
+	if l.packet(all[0], bpf.Announced, ip); len(l.Detector.Bindings(func(*detector.Binding) bool { return true })) != 1 {
 		t.Error("the answer makes no binding")
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package core
 
 import (
 	"bytes"
@@ -8,29 +8,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/exchange"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/observe"
-	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/probe"
-	"github.com/dupip/dupip/agent/report"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
-	"github.com/dupip/dupip/detector/cluster"
 )
-
-// logTo makes the parts of a loop log into a buffer.
-func (l *loop) logTo(level slog.Level) *bytes.Buffer {
-	out := new(bytes.Buffer)
-	l.log = slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
-	l.table.Log, l.prober.Log = l.log, l.log
-	return out
-}
 
 // TestDebugLines: debug lines show what is asked, what is answered, and why a record is dropped.
 func TestDebugLines(t *testing.T) {
-	l, _ := newLoop(t, "limits: {bindingsPerInterface: 2}")
+	l := newHarness(t, "limits: {bindingsPerInterface: 2}")
 	out := l.logTo(slog.LevelDebug)
 	expect := func(want string) {
 		t.Helper()
@@ -51,16 +39,16 @@ func TestDebugLines(t *testing.T) {
 		t.Errorf("an ordinary packet is logged: %s", out)
 	}
 	verify := exchange.Probe{Probe: detector.Probe{Key: detector.Key{Network: "default", IP: one}, Holder: i.Holder, Interface: i.Ref, Purpose: detector.Verify}}
-	l.probe(verify, time.Now())
+	l.probe(verify)
 	expect(`"probe sent" ip=10.0.0.1 interface=veth vlan=0 innerVLAN=0 purpose=verify`)
-	l.prober.Budget = probe.NewBudget(0, 0)
-	l.probe(verify, time.Now())
+	l.Prober.Budget = probe.NewBudget(0, 0)
+	l.probe(verify)
 	expect(`"probe not sent" ip=10.0.0.1 network=default ifindex=2 purpose=verify reason="the node's rate limit"`)
 
 	next := *i.Interface // its addresses cannot be seen any more: what it sends counts
 	next.View.Peer, next.View.Addresses, next.Seen = "", nil, false
-	l.update(links.Event{Kind: links.Changed, Interface: &next}, time.Now())
-	l.turn()
+	l.Update(links.Event{Kind: links.Changed, Interface: &next})
+	l.Turn()
 	out.Reset()
 	for _, ip := range []string{"10.0.0.3", "10.0.0.4"} {
 		l.packet(i, bpf.Announced, ip)
@@ -77,50 +65,23 @@ func TestDebugLines(t *testing.T) {
 	expect(`"record dropped" ip=10.0.0.6 kind=announced interface="" ifindex=2 vlan=0 innerVLAN=0 mac=02:00:00:00:00:00 reason=early`)
 }
 
-// TestLateNameIsReported: a runtime lists a pod after its conflict is confirmed, and the log and the reports learn its name.
-func TestLateNameIsReported(t *testing.T) {
-	l, _ := newLoop(t, "")
-	out := l.logTo(slog.LevelInfo)
-	l.report = report.New(report.Options{Log: l.log, Self: cluster.Member{Name: "n", Boot: "b"}, Do: l.do, Detector: l.detector, Table: l.table, Prober: l.prober, Exchange: l.exchange, Books: audit.New(audit.Options{})})
-	both := []*observe.Interface{l.add(t, 2, 42, "10.0.0.1"), l.add(t, 3, 43, "10.0.0.1")}
-	now := time.Now()
-	for end := now.Add(5 * time.Second); now.Before(end); now = now.Add(50 * time.Millisecond) {
-		for _, i := range both {
-			l.exchange.Observe(detector.Sighting{Key: detector.Key{Network: "default", IP: one}, Holder: i.Describe([6]byte{2}), Evidence: detector.Announced, Answer: true, At: now}, now)
-		}
-		l.exchange.Tick(now)
-		l.turn()
-	}
-	if !strings.Contains(out.String(), "conflict confirmed") {
-		t.Fatalf("no conflict: %s", out)
-	}
-	out.Reset()
-	for range 2 {
-		l.name(pods.Change{Cookie: 43, Pod: detector.Pod{Namespace: "shop", Name: "new"}}, now)
-		l.turn()
-	}
-	if got := out.String(); strings.Count(got, "conflict changed") != 1 || !strings.Contains(got, "is shop/new") || !strings.Contains(got, "holder2.pod=shop/new") {
-		t.Errorf("the log is %s", got)
-	}
-}
-
 // TestLogCostsNothing: without debug lines, the path of packets allocates nothing for the log.
 func TestLogCostsNothing(t *testing.T) {
-	l, _ := newLoop(t, "limits: {bindingsPerInterface: 1}")
+	l := newHarness(t, "limits: {bindingsPerInterface: 1}")
 	i := l.add(t, 2, 42, "10.0.0.1", "10.0.0.2")
 	l.packet(i, bpf.Announced, "10.0.0.1")
 	out := l.logTo(slog.LevelInfo)
 	early := bpf.Record{Address: bpf.Address{Ifindex: 9, Generation: 9, IP: one}, Time: time.Since(time.Time{}), Kind: bpf.Announced}
 	for range 300 {
-		l.table.Record(early)
+		l.Table.Record(early)
 	}
 	l.forgetting.list = make([]bpf.Address, 0, 1000)
 	answer := detector.Sighting{
 		Key: detector.Key{Network: "default", IP: netip.MustParseAddr("10.0.0.1")}, Holder: i.Describe([6]byte{2}), Evidence: detector.Announced, Answer: true,
 	}
 	for name, f := range map[string]func(){
-		"a record that is dropped": func() { l.table.Record(early) },
-		"a reply":                  func() { l.prober.Observed(i.Ref, bpf.VLAN{}, &answer) },
+		"a record that is dropped": func() { l.Table.Record(early) },
+		"a reply":                  func() { l.Prober.Observed(i.Ref, bpf.VLAN{}, &answer) },
 	} {
 		if n := testing.AllocsPerRun(100, f); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
@@ -129,4 +90,12 @@ func TestLogCostsNothing(t *testing.T) {
 	if out.Len() > 0 {
 		t.Errorf("the log is %s", out)
 	}
+}
+
+// logTo makes the parts of a loop log into a buffer.
+func (l *harness) logTo(level slog.Level) *bytes.Buffer {
+	out := new(bytes.Buffer)
+	l.Log = slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
+	l.Table.Log, l.Prober.Log = l.Log, l.Log
+	return out
 }

@@ -1,10 +1,9 @@
-package agent
+package core
 
 import (
 	"errors"
 	"log/slog"
 	"os"
-	"time"
 
 	"github.com/dupip/dupip/agent/exchange"
 	"github.com/dupip/dupip/bpf"
@@ -37,19 +36,19 @@ func (f *forgetting) run() {
 
 // ended makes the observer forget bindings that have ended, so that their next packets make records, and
 // probes the addresses that are still configured in their pods.
-func (l *loop) ended(all exchange.Ended, now time.Time) {
+func (c *Core) ended(all exchange.Ended) {
 	for _, e := range all {
-		if i := l.table.Interface(e.Interface); i != nil { // else the observer has forgotten it with the interface
+		if i := c.Table.Interface(e.Interface); i != nil { // else the observer has forgotten it with the interface
 			for _, vlan := range i.VLANs(e.Key.Network) {
-				l.forgetting.add(bpf.Address{Ifindex: e.Interface.Ifindex, Generation: e.Interface.Generation, IP: e.Key.IP, VLAN: vlan})
+				c.forgetting.add(bpf.Address{Ifindex: e.Interface.Ifindex, Generation: e.Interface.Generation, IP: e.Key.IP, VLAN: vlan})
 			}
 		}
-		for i := range l.table.All() { // it may have been known through one of the pod's interfaces only
+		for i := range c.Table.All() { // it may have been known through one of the pod's interfaces only
 			if i.Holder != e.Holder {
 				continue
 			}
-			if vlan, ok := l.table.Configures(i, e.Key); ok {
-				l.prober.Reprobe(i.Ref, e.Key, vlan, now)
+			if vlan, ok := c.Table.Configures(i, e.Key); ok {
+				c.Prober.Reprobe(i.Ref, e.Key, vlan, c.Now())
 			}
 		}
 	}

@@ -1,10 +1,9 @@
-package agent
+package core
 
 import (
 	"time"
 
 	"github.com/dupip/dupip/agent/exchange"
-	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/detector"
 )
 
@@ -18,7 +17,6 @@ const (
 // hostProbes has the probes of the node itself. A list of its addresses that was made later answers all that wait. The budget of the prober
 // limits how many that are.
 type hostProbes struct {
-	list    func() ([]links.HostAddress, error)
 	waiting []exchange.Probe
 	next    time.Time // no list before
 }
@@ -32,33 +30,34 @@ func (h *hostProbes) due() time.Time {
 }
 
 // probeHost verifies an address of the node itself, see hostProbes.
-func (l *loop) probeHost(a exchange.Probe, now time.Time) {
-	if refusal := l.prober.Allow(detector.Verify, a.ForOther, now); refusal != (detector.ProbeRefusal{}) {
-		l.exchange.Probed(a, refusal, now)
+func (c *Core) probeHost(a exchange.Probe) {
+	now := c.Now()
+	if refusal := c.Prober.Allow(detector.Verify, a.ForOther, now); refusal != (detector.ProbeRefusal{}) {
+		c.Exchange.Probed(a, refusal, now)
 		return
 	}
-	l.host.waiting = append(l.host.waiting, a)
+	c.host.waiting = append(c.host.waiting, a)
 }
 
 // answerHost lists the node's own addresses if probes wait for that, and reports whether it did.
-func (l *loop) answerHost(now time.Time) bool {
-	waiting := l.host.waiting
-	if len(waiting) == 0 || now.Before(l.host.next) {
+func (c *Core) answerHost() bool {
+	waiting, now := c.host.waiting, c.Now()
+	if len(waiting) == 0 || now.Before(c.host.next) {
 		return false
 	}
-	l.host.waiting = nil
+	c.host.waiting = nil
 	var refusal detector.ProbeRefusal
-	list, err := l.host.list()
+	list, err := c.HostAddresses()
 	if err != nil {
 		refusal = detector.ProbeRefusal{Reason: err.Error(), Until: now.Add(time.Second)}
 	}
 	for _, a := range waiting {
-		l.exchange.Probed(a, refusal, now)
-		if o, ok := l.table.FindHost(list, a.Key, time.Now()); ok {
-			l.observed(&o, time.Now())
+		c.Exchange.Probed(a, refusal, now)
+		if o, ok := c.Table.FindHost(list, a.Key, c.Now()); ok {
+			c.observed(&o, c.Now())
 		}
 	}
-	done := time.Now()
-	l.host.next = done.Add(min(hostListPause*done.Sub(now), maxHostListPause))
+	done := c.Now()
+	c.host.next = done.Add(min(hostListPause*done.Sub(now), maxHostListPause))
 	return true
 }
