@@ -46,6 +46,7 @@ func (g *Gossip) Turn(paused bool, now time.Time) (next time.Time) {
 	for _, t := range g.in.take() {
 		t.do(now)
 	}
+	g.reportAgain(now)
 	for _, n := range g.roster.Cleanup(now) {
 		g.kept.Forget(n)
 		delete(g.senders, n)

@@ -17,6 +17,9 @@ const (
 	maxReports = 1024
 	// keepEnded is how long they are informed of those that have ended: longer than a reporter believes a node that it has lost.
 	keepEnded = 10 * time.Minute
+	// reportPause is how often all that is open is reported again: a reporter forgets what a node has reported that it loses for long, and the
+	// node may not know of that.
+	reportPause = 2 * time.Minute
 )
 
 // reportPolicy never gives up: a reporter that does not acknowledge is busy.
@@ -86,6 +89,17 @@ func (g *Gossip) reportAll(n *roster.Node, again bool, now time.Time) {
 				g.put(n, r, now)
 			}
 		}
+	}
+}
+
+// reportAgain informs all reporters of all that is open, from time to time.
+func (g *Gossip) reportAgain(now time.Time) {
+	if now.Before(g.reportsNext) {
+		return
+	}
+	g.reportsNext = now.Add(reportPause)
+	for _, n := range g.roster.Reporters() {
+		g.reportAll(n, false, now)
 	}
 }
 

@@ -113,8 +113,11 @@ func TestReporter(t *testing.T) {
 				t.Errorf("%s keeps %d leases", n.member.Name, s.Kept)
 			}
 		}
-		time.Sleep(10 * time.Minute)
-		expectReports(t, late)
+		const pauses = 5
+		time.Sleep(pauses * reportPause)
+		if got := late.reported(); len(got) != 2 || got["node-0 10.0.0.1 confirmed"] != pauses || got["node-0 0 findings, version 2"] != pauses {
+			t.Errorf("in %d pauses it was informed of %v, want what is open each time", pauses, got)
+		}
 		if list := a.Members(); len(list) != 2 || a.Status().Members[cluster.Alive] != 2 {
 			t.Errorf("members %+v", list)
 		}

@@ -9,33 +9,28 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-const (
-	// summaryCheck is how often the state of this node is compared with the last summary, summaryEvery how
-	// often one is sent that has not changed.
-	summaryCheck = 10 * time.Second
-	summaryEvery = 2 * time.Minute
-)
+// summaryCheck is how often the state of this node is compared with the last summary.
+const summaryCheck = 10 * time.Second
 
-// Summarize sends the state of this node to the reporters of the cluster, when it changes and every two minutes,
-// until ctx ends. An agent alone has none.
+// Summarize sends the state of this node to the reporters of the cluster when it changes, until ctx ends. Gossip repeats it. An agent alone
+// has none.
 func (r *Report) Summarize(ctx context.Context) {
 	ticker := time.NewTicker(summaryCheck)
 	defer ticker.Stop()
-	var last cluster.Summary
-	var sent time.Time
+	var last *cluster.Summary
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-ticker.C:
+		case <-ticker.C:
 			var summary cluster.Summary
 			if r.Do(ctx, func() { summary = r.summary() }) != nil {
 				return
 			}
 			summary.Audit = r.ownAudit().Verdict
-			if now.Sub(sent) >= summaryEvery || !reflect.DeepEqual(summary, last) {
+			if last == nil || !reflect.DeepEqual(summary, *last) {
 				r.Cluster.ReportSummary(summary)
-				last, sent = summary, now
+				last = &summary
 			}
 		}
 	}

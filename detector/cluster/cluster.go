@@ -228,6 +228,14 @@ type Member struct {
 // NodeID is the identity of the member's node.
 func (m Member) NodeID() string { return NodeID(m.Name, m.Boot) }
 
+// NamesakesAfter is how long two agents of one node name must be there together to be namesakes: one that ended without a word is taken to be
+// there for a while.
+const NamesakesAfter = 30 * time.Second
+
+// Follows reports whether the member, which is there, is a later boot of a node of its name that went at a time, and not a namesake, which
+// was there beside it.
+func (m Member) Follows(went time.Time) bool { return went.Sub(m.Since) < NamesakesAfter }
+
 // Live reports whether the member is taken to be running.
 func (m Member) Live() bool { return m.State == Alive || m.State == Suspect }
 

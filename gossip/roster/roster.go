@@ -25,9 +25,6 @@ const (
 	// replacedAfter is how long a node must have been there to be replaced by another boot of the same
 	// name at the same address. Of two that came together, nobody knows which is there.
 	replacedAfter = 5 * time.Second
-	// namesakesAfter is how long two agents of one name must be there together to be namesakes: one that
-	// was cut off or started again is found dead before.
-	namesakesAfter = 30 * time.Second
 	// awayAfter is how long a node must be gone for its return to be worth a word.
 	awayAfter = time.Minute
 )
@@ -147,11 +144,12 @@ func (r *Roster) HasNamesake(n *Node) bool {
 	return slices.ContainsFunc(r.byName[n.Name], func(s *Node) bool { return s != n && s.Alive() })
 }
 
-// BootedAnew reports that the boot of a node with a NodeID is not there any more, known or not, but another
-// one of the same name is.
+// BootedAnew reports that the boot of a node with a NodeID is not there any more, known or not, but a later one of the same name is.
 func (r *Roster) BootedAnew(nodeID string) bool {
 	n := r.ByID(nodeID)
-	return (n == nil || !n.Alive()) && slices.ContainsFunc(r.byName[cluster.NodeName(nodeID)], (*Node).Alive)
+	return (n == nil || !n.Alive()) && slices.ContainsFunc(r.byName[cluster.NodeName(nodeID)], func(s *Node) bool {
+		return s.Alive() && (n == nil || s.Follows(n.Since))
+	})
 }
 
 // Keepers returns the k agents with the highest scores for the hash of a key, the highest first; fewer if there are
@@ -319,7 +317,7 @@ func (r *Roster) Members(now time.Time) iter.Seq2[*Node, cluster.Member] {
 func isNamesake(nodes []*Node, o *Run, now time.Time) bool {
 	for _, n := range nodes {
 		for _, other := range n.runs {
-			if other.Address != o.Address && min(now.Sub(other.Since), now.Sub(o.Since)) >= namesakesAfter {
+			if other.Address != o.Address && min(now.Sub(other.Since), now.Sub(o.Since)) >= cluster.NamesakesAfter {
 				return true
 			}
 		}

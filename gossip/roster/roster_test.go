@@ -240,6 +240,14 @@ func TestBootedAnew(t *testing.T) {
 	if !l.BootedAnew("n/old") || !l.BootedAnew("n/unknown") || l.BootedAnew("n/young") {
 		t.Error("it does not come back")
 	}
+	namesake := member("n", "other", 1)
+	namesake.Address = "10.0.0.9:7951"
+	l.join(namesake, "came n/other")
+	l.now = l.now.Add(cluster.NamesakesAfter)
+	l.leave(young, "went n/young")
+	if l.BootedAnew("n/young") {
+		t.Error("its namesake was there beside it: it may come back")
+	}
 }
 
 func TestNamesake(t *testing.T) {
@@ -295,7 +303,7 @@ func TestListed(t *testing.T) {
 		for _, step := range []struct {
 			after time.Duration
 			want  string
-		}{{namesakesAfter - time.Second, test.soon}, {namesakesAfter, test.later}} {
+		}{{cluster.NamesakesAfter - time.Second, test.soon}, {cluster.NamesakesAfter, test.later}} {
 			l.now = start.Add(step.after)
 			if got := l.listed(); got != step.want+", self/s5 alive" {
 				t.Errorf("%s after %v: %s", test.name, step.after, got)

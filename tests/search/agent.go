@@ -34,6 +34,7 @@ type agent struct {
 	gossip  *gossip.Gossip
 	*core.Core
 	scanning map[*pod]bool
+	named    map[uint64]bool // the runtime has told, or will
 
 	inputs  []func()
 	stalled time.Duration // until then it gets no time
@@ -56,7 +57,7 @@ func (m *machine) start(fresh bool) {
 		m.file = nil
 	}
 	w := m.w
-	a := &agent{m: m, w: w, scanning: make(map[*pod]bool)}
+	a := &agent{m: m, w: w, scanning: make(map[*pod]bool), named: make(map[uint64]bool)}
 	a.member = members.Member{Member: cluster.Member{Name: m.name, Boot: m.boot, Epoch: int64(m.life), Role: m.role, Address: m.at}}
 	a.member.ID = wire.MemberIDOf(m.name, m.boot, a.member.Epoch)
 	var err error
@@ -294,13 +295,23 @@ func (a *agent) forget(all []bpf.Address) error {
 	return nil
 }
 
-// name returns the pod in a netns.
+// name returns the pod in a netns, or asks the runtime, which takes its time.
 func (a *agent) name(cookie uint64) (pods.Change, bool) {
 	i := slices.IndexFunc(a.m.pods, func(p *pod) bool { return p.netns == cookie })
 	if i < 0 {
 		return pods.Change{}, false
 	}
-	return a.m.pods[i].known(), true
+	name := a.m.pods[i].known()
+	if told, asked := a.named[cookie]; told || asked {
+		return name, told
+	}
+	a.named[cookie] = false
+	a.m.after(a.w.between(0, 3*time.Second), func() {
+		if a.named[cookie] = true; a.m.agent == a {
+			a.input(func() { a.Name(name) })
+		}
+	})
+	return pods.Change{}, false
 }
 
 // rescan has the netns behind an interface scanned again.

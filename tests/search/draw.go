@@ -72,6 +72,9 @@ func (d *drawing) pods() {
 		if d.often(3) {
 			args = append(args, "quiet")
 		}
+		if d.often(8) {
+			args = append(args, "l3")
+		}
 		if owners > 0 {
 			args = append(args, []string{"given=no", "given=yes", "given=no"}[d.IntN(owners+1)])
 		}
@@ -171,6 +174,12 @@ func (d *drawing) faults() {
 				d.add(at, a, "namesake", b)
 			}
 		},
+	}
+	if d.plan.Reporter {
+		kinds = append(kinds, func(at time.Duration) {
+			d.add(at, "reporter", []string{"kill", "stop"}[d.IntN(2)])
+			d.add(at+d.in(time.Second, 2*time.Minute), "reporter", "start")
+		})
 	}
 	d.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 	for _, fault := range kinds[:1+d.IntN(3)] {

@@ -119,6 +119,14 @@ var failures = []struct{ name, plan string }{
 		60s n2 stop
 		240s n1 stall 0.1s`,
 	},
+	{
+		"a reporter forgot at once, and for ever, what a node had reported that was suspended for 16 s and has a namesake",
+		`seed=7591 nodes=2 reporter
+		24s n2 namesake n1
+		50s n2 pod a 10.0.0.2
+		114s n2 pod e 10.0.0.2 quiet
+		146s n2 freeze 16s`,
+	},
 }
 
 // What was found once is not broken again.

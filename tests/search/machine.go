@@ -95,7 +95,7 @@ var verbs = map[string]func(w *world, m *machine, e Event){
 	"drop":   ofPod(func(p *pod, _ Event) { p.drop() }),
 	"take":   ofPod(func(p *pod, _ Event) { p.take() }),
 	"mute":   ofPod(func(p *pod, e Event) { p.muted = p.m.w.now + e.duration(1); p.m.w.truth.muted(p) }),
-	"vanish": ofPod(func(p *pod, _ Event) { p.dark = true; p.lose(false) }),
+	"vanish": ofPod(func(p *pod, _ Event) { p.vanish() }),
 	"end":    ofPod(func(p *pod, _ Event) { p.end() }),
 	"stall":  func(_ *world, m *machine, e Event) { m.stall(e.duration(0)) },
 	"freeze": func(_ *world, m *machine, e Event) { m.freeze(e.duration(0)) },

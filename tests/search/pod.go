@@ -22,15 +22,16 @@ type pod struct {
 	key   detector.Key
 	netns uint64
 	iface detector.Interface
-	// slow is how much later it answers. quiet: it says nothing by itself.
-	slow  time.Duration
-	quiet bool
-	given detector.Given
-	has   bool          // it has its address
-	since time.Duration // that is so
-	muted time.Duration // until when it answers nothing
-	gone  bool          // with its interface
-	dark  bool          // it is gone, and nobody knows
+	// slow is how much later it answers. quiet: it says nothing by itself. l3: its interface has no layer 2, so that nothing answers probes
+	// and its kernel is scanned instead.
+	slow      time.Duration
+	quiet, l3 bool
+	given     detector.Given
+	has       bool          // it has its address
+	since     time.Duration // that is so
+	muted     time.Duration // until when it answers nothing
+	gone      bool          // with its interface
+	dark      bool          // it is gone, and nobody knows
 }
 
 func (m *machine) pod(name string) *pod {
@@ -52,7 +53,7 @@ func (m *machine) begin(e Event) {
 	p := &pod{
 		m: m, name: e.arg(0), key: detector.Key{Network: "default", IP: ip}, netns: m.netns<<8 | uint64(m.boots),
 		iface: detector.Interface{Ifindex: uint32(m.netns) + 10, Generation: uint32(m.netns)},
-		quiet: e.option("quiet") != "",
+		quiet: e.option("quiet") != "", l3: e.option("l3") != "",
 	}
 	p.slow, _ = time.ParseDuration(e.option("slow"))
 	p.given = map[string]detector.Given{"yes": detector.GivenYes, "no": detector.GivenNo}[e.option("given")]
@@ -71,7 +72,7 @@ func (p *pod) link(listed bool) *links.Interface {
 	of.Name = p.m.label + "-" + p.name
 	return &links.Interface{
 		Name: name, FirstName: name, Index: int(p.iface.Ifindex), Generation: p.iface.Generation, Listed: listed, Up: true,
-		State: links.Attached, Seen: true, Netns: of, View: view,
+		State: links.Attached, Seen: true, L3: p.l3, Netns: of, View: view,
 	}
 }
 
@@ -155,6 +156,14 @@ func (p *pod) drop() {
 	p.scanned()
 }
 
+// vanish takes the address from the pod, and its kernel lists it still: that of one without layer 2 has it then.
+func (p *pod) vanish() {
+	if !p.l3 {
+		p.dark = true
+		p.lose(false)
+	}
+}
+
 // end ends the pod with its interface.
 func (p *pod) end() {
 	if p.gone {
@@ -174,7 +183,7 @@ func (p *pod) end() {
 // asked is a probe that arrives at the pod.
 func (p *pod) asked(key detector.Key) {
 	w := p.m.w
-	if key != p.key || !p.has || w.now < p.muted {
+	if key != p.key || !p.has || w.now < p.muted || p.l3 {
 		return
 	}
 	since := p.since

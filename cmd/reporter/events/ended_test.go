@@ -54,6 +54,7 @@ func TestNotReportedAgain(t *testing.T) {
 		epoch   int64
 		again   bool // it is reported again
 		away    bool
+		beside  bool
 		ends    time.Duration // 0 for never
 		forever time.Duration
 	}{
@@ -62,6 +63,7 @@ func TestNotReportedAgain(t *testing.T) {
 		{name: "another agent, which reports it", boot: "boot", epoch: 2, again: true, forever: 10 * time.Minute},
 		{name: "another boot", boot: "anew", epoch: 1, ends: -1}, // at once
 		{name: "away", away: true, ends: awayAfter},
+		{name: "away, with a namesake that was there beside it", boot: "other", epoch: 1, beside: true, ends: awayAfter},
 	} {
 		w := newWorld(t)
 		c := w.conflict(1, detector.Confirmed)
@@ -72,7 +74,11 @@ func TestNotReportedAgain(t *testing.T) {
 			if tt.again && w.now.Sub(began) == time.Minute {
 				w.p.Conflict(cluster.Report{Node: "red/boot", Epoch: 2}, c, w.now)
 			}
-			members := agent(tt.boot, tt.epoch, began)
+			since := began
+			if tt.beside {
+				since = began.Add(-time.Hour)
+			}
+			members := agent(tt.boot, tt.epoch, since)
 			if tt.away {
 				members = nil
 			}

@@ -86,16 +86,19 @@ func (s *state) merged(key detector.Key) []document.Conflict {
 // gone forgets the nodes that were not alive for long or were booted anew, and what an agent has not reported again that was started again. It returns
 // the addresses of what it forgot. alive are the live agents, by NodeID.
 func (s *state) gone(alive map[string]cluster.Member, now time.Time) (keys []detector.Key) {
-	names := make(map[string]bool)
-	for node := range alive {
-		s.seen[node], names[cluster.NodeName(node)] = now, true
+	names := make(map[string]cluster.Member) // the one that has come last
+	for node, m := range alive {
+		if s.seen[node] = now; m.Since.After(names[m.Name].Since) {
+			names[m.Name] = m
+		}
 	}
 	isGone := func(node string) bool {
 		if s.seen[node].IsZero() { // it has reported, and was not alive since
 			s.seen[node] = now
 		}
 		_, isAlive := alive[node]
-		return now.Sub(s.seen[node]) >= awayAfter || !isAlive && names[cluster.NodeName(node)]
+		other, isThere := names[cluster.NodeName(node)]
+		return now.Sub(s.seen[node]) >= awayAfter || !isAlive && isThere && other.Follows(s.seen[node])
 	}
 	maps.DeleteFunc(s.unreserved, func(node string, _ bool) bool { return isGone(node) })
 	for key, reports := range s.conflicts {
