@@ -220,21 +220,26 @@ func (t *truth) overlapped(a *agent, c *detector.Conflict) {
 		if slices.Contains(before, b.Holder.ID) { // the others of its proof may have gone since
 			continue
 		}
-		if !slices.ContainsFunc(c.Holders, func(o detector.Binding) bool { return t.together(b.Holder.ID, o.Holder.ID, c.Key) }) {
+		if !slices.ContainsFunc(c.Holders, func(o detector.Binding) bool { return t.together(b.Holder.ID, o.Holder.ID, c.Key, a.m) }) {
 			t.broke("overlap", "%s lists %s for %s, which had it together with no other holder for %v", a.m.label, b.Holder.NetnsName, c.Key.IP, overlap)
 		}
 	}
 }
 
-// together reports whether two holders had an address at one time, for long enough.
-func (t *truth) together(x, y detector.HolderID, key detector.Key) bool {
+// together reports whether two holders had an address at one time, for long enough, and lately, as far as a machine can know: one that was
+// suspended learns then what was before.
+func (t *truth) together(x, y detector.HolderID, key detector.Key, at *machine) bool {
 	if x == y {
 		return false
+	}
+	lately := min(t.w.now, t.calm)
+	if at.thawed > 0 && t.w.now < at.thawed+time.Second {
+		lately = min(lately, at.froze)
 	}
 	for _, l := range t.lives {
 		for _, o := range t.lives {
 			until := min(l.until(t.w.now), o.until(t.w.now))
-			if l.is(x) && o.is(y) && l.key == key && o.key == key && until-max(l.from, o.from) >= overlap && until+endedWithin >= min(t.w.now, t.calm) {
+			if l.is(x) && o.is(y) && l.key == key && o.key == key && until-max(l.from, o.from) >= overlap && until+endedWithin >= lately {
 				return true
 			}
 		}

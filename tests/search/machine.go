@@ -20,7 +20,8 @@ type machine struct {
 	// Its clock is ahead of the world's by offset, and stood still for so long while it was suspended.
 	offset, suspended time.Duration
 	frozen, off       bool
-	waiting           []func() // until it is not frozen any more
+	froze, thawed     time.Duration // when it was suspended last, and until when
+	waiting           []func()      // until it is not frozen any more
 	pods              []*pod
 	netns             uint64 // of the last pod
 	agent             *agent // nil while none runs
@@ -68,7 +69,7 @@ func (m *machine) freeze(lasts time.Duration) {
 	if m.frozen {
 		return
 	}
-	m.frozen = true
+	m.frozen, m.froze, m.thawed = true, m.w.now, m.w.now+lasts
 	m.w.truth.frozen(m, lasts)
 	boot := m.boot
 	m.w.after(lasts, func() {
