@@ -118,7 +118,12 @@ func (t *truth) mustEnd(key detector.Key, since time.Duration) {
 			return
 		}
 		for _, a := range t.w.agents() {
-			if c := a.confirmed(key); c != nil && !t.forgets(c) {
+			switch c := a.confirmed(key); {
+			case c == nil:
+			case t.forgets(c):
+				t.w.after(10*time.Second, check)
+				return
+			default:
 				t.broke("ended", "%s lists %s of %s as %s; it ended at %s", a.m.label, c.ID, key.IP, c.State, seconds(since))
 			}
 		}

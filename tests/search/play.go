@@ -61,6 +61,7 @@ func Play(p Plan, trace func(format string, args ...any)) Result {
 		}
 	}
 	w.run(end + settle + forget)
+	w.truth.agree()
 	w.truth.forgotten()
 	return Result{Broken: w.truth.broken, Passed: w.now, Confirmed: w.truth.confirmations, Print: w.truth.print}
 }
