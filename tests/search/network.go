@@ -27,11 +27,13 @@ type cut struct {
 	until    time.Duration
 }
 
-// weather sets a share for a while.
+// weather sets a share for a while. Packets that come twice are no excuse for anything.
 func (n *network) weather(share *float64, e Event) {
 	value, _ := strconv.ParseFloat(e.arg(0), 64)
 	*share += value
-	n.w.truth.disturb(nil, e.duration(1))
+	if share != &n.copies {
+		n.w.truth.disturb(nil, e.duration(1))
+	}
 	n.w.after(e.duration(1), func() { *share -= value })
 }
 
