@@ -53,6 +53,9 @@ func (t *truth) judge() {
 	merged, _ := merge.Conflicts(merge.Join(answers), everywhere)
 	open := make(map[detector.Key]string)
 	for _, c := range merged {
+		if gap := gapOf(c, answers, now); !gap.IsZero() {
+			t.broke("joined", "%s of %s is said to go on since %v, but no agent has a record of it %v later", c.ID, c.IP, c.SuspectedAt, gap.Sub(c.SuspectedAt))
+		}
 		if c.State == detector.Resolved {
 			continue
 		}
@@ -64,6 +67,31 @@ func (t *truth) judge() {
 			t.justly(c, made)
 		}
 	}
+}
+
+// gapOf is a time within a merged conflict at which no agent has a record of its address, zero if there is none.
+func gapOf(c document.Conflict, answers []document.Answer, now time.Time) time.Time {
+	end := func(c document.Conflict) time.Time {
+		if c.State == detector.Resolved {
+			return c.ResolvedAt
+		}
+		return now
+	}
+	covered := c.SuspectedAt
+	for more := true; more; {
+		more = false
+		for _, a := range answers {
+			for _, r := range a.Conflicts {
+				if r.Key() == c.Key() && !r.SuspectedAt.After(covered) && end(r).After(covered) {
+					covered, more = end(r), true
+				}
+			}
+		}
+	}
+	if covered.Before(end(c)) {
+		return covered
+	}
+	return time.Time{}
 }
 
 // answer is what an agent answers when it is asked for conflicts. Its pods run.
