@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/bpf"
 )
 
 // maxLists limits how many namespaces one turn of the watcher lists devices of, and so how long it takes.
@@ -329,4 +330,32 @@ func (t *table) setInside(ns *namespace, supported bool, now time.Time) {
 		t.remove(gone.iface.Index, "")
 	}
 	ns.resynced = false
+}
+
+// findNamespaces finds all namespaces, with a list of their devices if a device may have come into one, unless it has to wait.
+func (w *Watcher) findNamespaces(resync bool) {
+	if w.table.searchDue {
+		w.table.searchDue, w.inside.search.due, w.inside.all = false, true, true
+	}
+	if resync || w.inside.search.ready(time.Now()) {
+		w.inside.find(resync)
+	}
+}
+
+// listInside lists the devices that have no end on the node, of the namespaces where that is due.
+func (w *Watcher) listInside(now time.Time) {
+	for _, ns := range w.inside.list(now, maxLists) {
+		w.table.setInside(ns, w.canAttachInside(), now)
+		for _, device := range w.table.veths {
+			// Another device may have got the index of one that was deleted.
+			if device.ns == ns {
+				w.check(device, nil, now)
+			}
+		}
+	}
+}
+
+// canAttachInside reports whether the observer can be attached inside of a netns: for that it needs tcx.
+func (w *Watcher) canAttachInside() bool {
+	return w.opts.Observer != nil && w.opts.Observer.Mode() == bpf.TCX
 }

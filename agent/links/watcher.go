@@ -323,16 +323,6 @@ func (w *Watcher) scanDue(ctx context.Context, now time.Time) {
 	}
 }
 
-// findNamespaces finds all namespaces, with a list of their devices if a device may have come into one, unless it has to wait.
-func (w *Watcher) findNamespaces(resync bool) {
-	if w.table.searchDue {
-		w.table.searchDue, w.inside.search.due, w.inside.all = false, true, true
-	}
-	if resync || w.inside.search.ready(time.Now()) {
-		w.inside.find(resync)
-	}
-}
-
 // watchDirectories watches the directories of names that were made since.
 func (w *Watcher) watchDirectories() {
 	if w.names == nil {
@@ -341,24 +331,6 @@ func (w *Watcher) watchDirectories() {
 	if err := w.names.AddDirectories(); err != nil {
 		w.opts.Log.Warn("new namespaces are found at the next resync only", "error", err)
 	}
-}
-
-// listInside lists the devices that have no end on the node, of the namespaces where that is due.
-func (w *Watcher) listInside(now time.Time) {
-	for _, ns := range w.inside.list(now, maxLists) {
-		w.table.setInside(ns, w.canAttachInside(), now)
-		for _, device := range w.table.veths {
-			// Another device may have got the index of one that was deleted.
-			if device.ns == ns {
-				w.check(device, nil, now)
-			}
-		}
-	}
-}
-
-// canAttachInside reports whether the observer can be attached inside of a netns: for that it needs tcx.
-func (w *Watcher) canAttachInside() bool {
-	return w.opts.Observer != nil && w.opts.Observer.Mode() == bpf.TCX
 }
 
 // attachPause is the pause after attaching or detaching began, so that others who need RTNL have it most of the
