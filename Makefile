@@ -25,7 +25,7 @@ RELEASE ?= bin/release
 SCALE ?= 50,500
 # What make unit tests: no root, no program that is not Go's, no socket that waits for another.
 UNIT := ./cmd/... ./detector/... ./document/... ./internal/... ./gossip/keeper ./gossip/lease ./gossip/roster ./gossip/wire \
-	./agent/config $(addsuffix /...,$(wildcard ./agent/capture ./agent/observe ./agent/exchange ./agent/probe ./agent/report))
+	./agent/config $(addsuffix /...,$(wildcard ./agent/capture ./agent/core ./agent/observe ./agent/exchange ./agent/probe ./agent/report))
 # Runs parts of the tests, from the module of the tests.
 CI_PROGRAM = mkdir -p bin && $(GO) build -C tests -o ../bin/ci ./ci && \
 	if [ -n "$(SUDO_UID)" ]; then chown "$(SUDO_UID):$(SUDO_GID)" bin bin/ci; fi && cd tests && exec ../bin/ci

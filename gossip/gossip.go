@@ -88,7 +88,7 @@ type Gossip struct {
 	asked   recent.Map[askedID, askedProbe] // probe requests of other nodes
 	unknown recent.Map[string, unknownNode] // by NodeID: holders of nodes that are not known
 	reports map[detector.Key]*report
-	// reportsNext is when all of them that are open are reported again.
+	// reportsNext is when all of them are reported again.
 	reportsNext time.Time
 	// memberLines is for the log.
 	memberLines memberLines

@@ -92,7 +92,7 @@ func (g *Gossip) changed(changes []roster.Change, now time.Time) {
 			}
 		}
 		g.ask(n, now)
-		g.reportAll(n, change.Again, now)
+		g.reportAll(n, now)
 	}
 }
 

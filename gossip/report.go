@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// maxReports bounds the conflicts that reporters that come later are informed of.
+	// maxReports bounds the conflicts that reporters are informed of again, or when they come later.
 	maxReports = 1024
 	// keepEnded is how long they are informed of those that have ended: longer than a reporter believes a node that it has lost.
 	keepEnded = 10 * time.Minute
-	// reportPause is how often all that is open is reported again: a reporter forgets what a node has reported that it loses for long, and the
+	// reportPause is how often everything is reported again: a reporter forgets what a node has reported that it loses for long, and the
 	// node may not know of that.
 	reportPause = 2 * time.Minute
 )
@@ -41,7 +41,7 @@ func (r *report) Identity() any { return r.key }
 func (r *report) Policy() *retry.Policy { return reportPolicy }
 
 // ReportConflict informs the reporters of a conflict that began, changed or ended: then it is not open, also if the suspicion faded.
-// encode returns it as it is sent at a time, in at most that many bytes; it is called again for each reporter, and when one asks again.
+// encode returns it as it is sent at a time, in at most that many bytes; it is called again for each reporter, and each time that it is told again.
 func (g *Gossip) ReportConflict(key detector.Key, open bool, encode func(at time.Time, most int) ([]byte, error)) {
 	g.report(&report{key: key, encode: encode}, open)
 }
@@ -59,7 +59,7 @@ func (g *Gossip) report(r *report, open bool) {
 		case known:
 			g.reports[r.key] = r
 		case !open: // no reporter knows it, or it has been too many
-		case len(g.reports) < maxReports:
+		case len(g.reports) < maxReports, r.summary != nil:
 			g.reports[r.key] = r
 		default:
 			g.count.drop(dropReports)
@@ -80,26 +80,24 @@ func (g *Gossip) forgetReports(now time.Time) {
 	})
 }
 
-// reportAll informs a reporter that comes of all that is open and, if it comes again, of what has ended meanwhile.
-func (g *Gossip) reportAll(n *roster.Node, again bool, now time.Time) {
+// reportAll informs a reporter of all that is open, and of what has ended lately: it may have been away, or have got an earlier report later.
+func (g *Gossip) reportAll(n *roster.Node, now time.Time) {
 	if n.Role == cluster.Reporter {
 		g.forgetReports(now)
 		for _, key := range slices.SortedFunc(maps.Keys(g.reports), detector.Key.Compare) {
-			if r := g.reports[key]; again || r.ended.IsZero() {
-				g.put(n, r, now)
-			}
+			g.put(n, g.reports[key], now)
 		}
 	}
 }
 
-// reportAgain informs all reporters of all that is open, from time to time.
+// reportAgain informs all reporters of everything, from time to time.
 func (g *Gossip) reportAgain(now time.Time) {
 	if now.Before(g.reportsNext) {
 		return
 	}
 	g.reportsNext = now.Add(reportPause)
 	for _, n := range g.roster.Reporters() {
-		g.reportAll(n, false, now)
+		g.reportAll(n, now)
 	}
 }
 

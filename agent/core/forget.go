@@ -20,7 +20,7 @@ type forgetting struct {
 
 func (f *forgetting) add(address bpf.Address) { f.list = append(f.list, address) }
 
-// run makes the observer forget the addresses of one turn of the loop.
+// run makes the observer forget the addresses of one turn.
 func (f *forgetting) run() {
 	if len(f.list) == 0 {
 		return

@@ -46,6 +46,6 @@ func TestHostProbesShareLists(t *testing.T) {
 		t.Errorf("the addresses were listed %d times in %s, want 2 to %d times", lists, lasts, most)
 	}
 	if len(l.host.waiting) > 0 && l.Next().After(l.host.next) {
-		t.Error("the loop sleeps while probes wait for a list")
+		t.Error("nothing is due while probes wait for a list")
 	}
 }

@@ -92,7 +92,7 @@ func TestLogCostsNothing(t *testing.T) {
 	}
 }
 
-// logTo makes the parts of a loop log into a buffer.
+// logTo makes the parts of a core log into a buffer.
 func (l *harness) logTo(level slog.Level) *bytes.Buffer {
 	out := new(bytes.Buffer)
 	l.Log = slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))

@@ -10,7 +10,7 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// CNI's result names an interface that waits for the end of its set-up: the loop tells the watcher that it need not wait any longer.
+// CNI's result names an interface that waits for the end of its set-up: the core tells the watcher that it need not wait any longer.
 func TestSettled(t *testing.T) {
 	for name, test := range map[string]struct {
 		state  links.State

@@ -84,6 +84,7 @@ func (x *Exchange) Probed(a Probe, refusal detector.ProbeRefusal, now time.Time)
 		x.Detector.ProbeSent(a.Probe, now)
 	}
 	r := a.request
+	again := r != nil && !r.unreported // one scan may stand for several probes
 	if r != nil {
 		r.unreported = false
 	}
@@ -93,7 +94,9 @@ func (x *Exchange) Probed(a Probe, refusal detector.ProbeRefusal, now time.Time)
 	case r == nil:
 	case sent:
 		x.requests.setProbed(r.target(), now)
-		x.attempted(r, now)
+		if !again {
+			x.attempted(r, now)
+		}
 	case refusal.Until.IsZero() || refusal.Until.Sub(r.arrived) > requestTimeout:
 		r.next = refusal.Until
 		x.end(r, cluster.Refused, refusal.Reason)

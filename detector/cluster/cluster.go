@@ -214,6 +214,7 @@ type Member struct {
 	// State is alive, suspect, dead or left.
 	State State     `json:"state"`
 	Since time.Time `json:"since,omitzero"` // when it took that state
+	Known time.Time `json:"-"`              // since when its node is known, with this boot
 	Heard time.Time `json:"heard,omitzero"` // when a message came from it last
 	// Unacked counts the leases that it has not acknowledged as their keeper.
 	Unacked int `json:"unacked"`
@@ -234,7 +235,7 @@ const NamesakesAfter = 30 * time.Second
 
 // Follows reports whether the member, which is there, is a later boot of a node of its name that went at a time, and not a namesake, which
 // was there beside it.
-func (m Member) Follows(went time.Time) bool { return went.Sub(m.Since) < NamesakesAfter }
+func (m Member) Follows(went time.Time) bool { return went.Sub(m.Known) < NamesakesAfter }
 
 // Live reports whether the member is taken to be running.
 func (m Member) Live() bool { return m.State == Alive || m.State == Suspect }

@@ -188,6 +188,7 @@ func (r *Roster) Join(id wire.MemberID, m cluster.Member, now time.Time) ([]Chan
 		r.byName[m.Name] = append(r.byName[m.Name], n)
 		r.nodes++
 	}
+	m.Known = n.Known
 	if i := slices.IndexFunc(n.runs, func(o *Run) bool { return o.Incarnation == id }); i >= 0 {
 		n.runs[i].Version, n.runs[i].Address = m.Version, m.Address
 		return nil, nil

@@ -248,6 +248,11 @@ func TestBootedAnew(t *testing.T) {
 	if l.BootedAnew("n/young") {
 		t.Error("its namesake was there beside it: it may come back")
 	}
+	namesake.Epoch = 2
+	l.join(namesake, "renewed n/other")
+	if l.BootedAnew("n/young") {
+		t.Error("the namesake's next agent is no later boot")
+	}
 }
 
 func TestNamesake(t *testing.T) {

@@ -35,7 +35,7 @@ import (
 const (
 	// crowdSize is how many agents a crowd has, and crowdPods how many addresses each of their nodes.
 	crowdSize, crowdPods = 5000, 110
-	// summaryEvery is how often an agent sends a summary that has not changed.
+	// summaryEvery is how often gossip repeats a summary.
 	summaryEvery = 2 * time.Minute
 	// exchangeEvery is how often a member of 5,000 exchanges its list with another: memberlist begins one in 270 s, and each takes part in two.
 	exchangeEvery = 135 // seconds
@@ -299,22 +299,17 @@ func (w *crowd) keep(ctx context.Context) {
 	}
 }
 
-// live sends summaries and answers queries.
+// live sends a summary, which gossip repeats, and answers queries.
 func (a *crowdAgent) live(ctx context.Context) {
 	summary := cluster.Summary{Version: a.metadata.Version, Interfaces: map[string]int{"attached": crowdPods}, Findings: make(map[string]int)}
 	if a.number%100 == 0 { // so it may be somewhere
 		summary.Findings[document.Unreserved+" address"] = 1
 	}
 	a.gossip.ReportSummary(summary)
-	timer := time.NewTimer(rand.N(summaryEvery))
-	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C:
-			a.gossip.ReportSummary(summary)
-			timer.Reset(summaryEvery)
 		case m := <-a.gossip.Messages():
 			if q, ok := m.(cluster.Query); ok {
 				go a.answer(q)

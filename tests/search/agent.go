@@ -85,13 +85,13 @@ func (m *machine) start(fresh bool) {
 		Forget: a.forget, HostAddresses: func() ([]links.HostAddress, error) { return nil, nil }, Settled: func(uint32) {},
 		Event: a.event, Ready: func() { w.truth.ready(a) }, Save: a.save,
 	})
-	a.Configure(new(config.Config))
 	m.agent = a
 	w.truth.starts(a, fresh)
 	if m.role == cluster.Agent {
 		a.restore()
 		m.after(w.between(100*time.Millisecond, 1500*time.Millisecond), func() { a.begin() })
 	} else {
+		a.Configure(new(config.Config))
 		a.planner = events.New(m.name, "dupip", events.DefaultRenew, everywhere)
 		a.plan()
 	}
@@ -111,18 +111,19 @@ func (a *agent) plan() {
 	})
 }
 
-// restore restores what the former agent has saved.
+// restore restores what the former agent has saved, and configures the agent.
 func (a *agent) restore() {
-	if a.m.file == nil {
-		return
-	}
-	now := a.m.clock()
-	s, invalid, err := state.Decode(a.m.file, a.options(), now)
-	if err != nil || len(invalid) > 0 {
-		a.w.truth.broke("state", "the state cannot be read: %v %v", err, invalid)
-		return
+	var s state.State
+	if a.m.file != nil {
+		var invalid []error
+		var err error
+		if s, invalid, err = state.Decode(a.m.file, a.options(), a.m.clock()); err != nil || len(invalid) > 0 {
+			a.w.truth.broke("state", "the state cannot be read: %v %v", err, invalid)
+			return
+		}
 	}
 	a.Table.Restore(s.Interfaces)
+	a.Configure(new(config.Config))
 	if dropped := a.Restore(s.Snapshot); dropped > 0 {
 		a.w.truth.broke("state", "%d conflicts of the state cannot be restored", dropped)
 	}

@@ -117,15 +117,18 @@ func (t *truth) mustEnd(key detector.Key, since time.Duration) {
 			t.w.at(due, check)
 			return
 		}
+		waits := false
 		for _, a := range t.w.agents() {
 			switch c := a.confirmed(key); {
 			case c == nil:
 			case t.forgets(c):
-				t.w.after(10*time.Second, check)
-				return
+				waits = true
 			default:
 				t.broke("ended", "%s lists %s of %s as %s; it ended at %s", a.m.label, c.ID, key.IP, c.State, seconds(since))
 			}
+		}
+		if waits {
+			t.w.after(10*time.Second, check)
 		}
 	}
 	t.w.at(since+endedWithin, check)

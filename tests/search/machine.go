@@ -149,6 +149,7 @@ func (m *machine) reboot(lasts time.Duration) {
 		p.gone = true
 	}
 	m.pods, m.netns, m.waiting, m.off = nil, 0, nil, true
+	m.froze, m.thawed = 0, 0
 	m.anew()
 	m.w.truth.disturb(m, lasts)
 	life := m.life

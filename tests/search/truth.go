@@ -78,8 +78,11 @@ func (t *truth) stories() {
 	}
 }
 
-// disturb notes a fault that lasts so long, of one machine or of all.
+// disturb notes a fault that lasts so long, of one machine or of all. Agents need no reporter.
 func (t *truth) disturb(m *machine, lasts time.Duration) {
+	if m != nil && m.role == cluster.Reporter {
+		return
+	}
 	t.calm = max(t.calm, t.w.now+lasts)
 	if m != nil {
 		t.calmAt[m] = max(t.calmAt[m], t.w.now+lasts)

@@ -46,7 +46,7 @@ func TestOneOfThreeEnds(t *testing.T) {
 // at once, and of one that is away for long.
 func TestNotReportedAgain(t *testing.T) {
 	agent := func(boot string, epoch int64, since time.Time) []cluster.Member {
-		return []cluster.Member{{Name: "red", Boot: boot, Epoch: epoch, Role: cluster.Agent, State: cluster.Alive, Since: since}}
+		return []cluster.Member{{Name: "red", Boot: boot, Epoch: epoch, Role: cluster.Agent, State: cluster.Alive, Since: since, Known: since}}
 	}
 	for _, tt := range []struct {
 		name    string
@@ -63,7 +63,7 @@ func TestNotReportedAgain(t *testing.T) {
 		{name: "another agent, which reports it", boot: "boot", epoch: 2, again: true, forever: 10 * time.Minute},
 		{name: "another boot", boot: "anew", epoch: 1, ends: -1}, // at once
 		{name: "away", away: true, ends: awayAfter},
-		{name: "away, with a namesake that was there beside it", boot: "other", epoch: 1, beside: true, ends: awayAfter},
+		{name: "away, with a namesake that was there beside it, whose agent is a new one", boot: "other", epoch: 2, beside: true, ends: awayAfter},
 	} {
 		w := newWorld(t)
 		c := w.conflict(1, detector.Confirmed)
@@ -74,11 +74,10 @@ func TestNotReportedAgain(t *testing.T) {
 			if tt.again && w.now.Sub(began) == time.Minute {
 				w.p.Conflict(cluster.Report{Node: "red/boot", Epoch: 2}, c, w.now)
 			}
-			since := began
+			members := agent(tt.boot, tt.epoch, began)
 			if tt.beside {
-				since = began.Add(-time.Hour)
+				members[0].Known = began.Add(-time.Hour)
 			}
-			members := agent(tt.boot, tt.epoch, since)
 			if tt.away {
 				members = nil
 			}

@@ -83,13 +83,13 @@ func (s *state) merged(key detector.Key) []document.Conflict {
 	return list
 }
 
-// gone forgets the nodes that were not alive for long or were booted anew, and what an agent has not reported again that was started again. It returns
-// the addresses of what it forgot. alive are the live agents, by NodeID.
+// gone forgets the nodes that were not alive for long or were booted anew, and what an agent has not reported again that was started
+// again. It returns the addresses of what it forgot. alive are the live agents, by NodeID.
 func (s *state) gone(alive map[string]cluster.Member, now time.Time) (keys []detector.Key) {
-	names := make(map[string]cluster.Member) // the one that has come last
+	latest := make(map[string]cluster.Member) // by name
 	for node, m := range alive {
-		if s.seen[node] = now; m.Since.After(names[m.Name].Since) {
-			names[m.Name] = m
+		if s.seen[node] = now; !m.Known.Before(latest[m.Name].Known) {
+			latest[m.Name] = m
 		}
 	}
 	isGone := func(node string) bool {
@@ -97,7 +97,7 @@ func (s *state) gone(alive map[string]cluster.Member, now time.Time) (keys []det
 			s.seen[node] = now
 		}
 		_, isAlive := alive[node]
-		other, isThere := names[cluster.NodeName(node)]
+		other, isThere := latest[cluster.NodeName(node)]
 		return now.Sub(s.seen[node]) >= awayAfter || !isAlive && isThere && other.Follows(s.seen[node])
 	}
 	maps.DeleteFunc(s.unreserved, func(node string, _ bool) bool { return isGone(node) })
