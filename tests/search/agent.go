@@ -245,7 +245,7 @@ func (a *agent) run() {
 			a.Turn()
 		}
 		for n := 0; !a.Next().IsZero() && !a.Next().After(now); n++ {
-			if n == 8 || a.Detector.Counts().Overdue > 0 {
+			if n == 2 || a.Detector.Counts().Overdue > 0 {
 				a.w.truth.broke("overdue", "%s: something is still due when all is done", a.m.label)
 				return
 			}

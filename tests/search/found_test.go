@@ -112,6 +112,16 @@ var failures = []struct{ name, plan string }{
 		50.944s n1 take a`,
 	},
 	{
+		"a holder that had given up the address for 0.3 s between two rounds was confirmed",
+		`seed=50518 nodes=2
+		1.205s n1 pod b 10.0.0.2
+		1.291s n1 drop b
+		1.982s n1 take b
+		2.828s n2 pod a 10.0.0.2 quiet
+		3.243s n2 drop a
+		3.546s n2 take a`,
+	},
+	{
 		"an agent that ended in order kept the conflicts of its pods open for five minutes",
 		`seed=1 nodes=2
 		10s n1 pod a 10.0.0.1
