@@ -211,9 +211,10 @@ func (t *truth) event(a *agent, e detector.Event) {
 		}
 	case detector.EventResolved, detector.EventFaded:
 		delete(k.open, c.Key)
+		before := t.listed[suspicionOf{a, c.Key}]
 		delete(t.listed, suspicionOf{a, c.Key})
 		if e.Kind == detector.EventResolved {
-			t.rightlyResolved(a, &e)
+			t.rightlyResolved(a, &e, before)
 		}
 	}
 }
@@ -255,15 +256,16 @@ func (t *truth) together(x, y detector.HolderID, key detector.Key, at *machine) 
 	return false
 }
 
-// rightlyResolved checks that a conflict that ends has at most one holder that answers.
-func (t *truth) rightlyResolved(a *agent, e *detector.Event) {
+// rightlyResolved checks that a conflict that ends has at most one holder that answers, of those that it had before. That the agent of
+// another one was started again is no excuse.
+func (t *truth) rightlyResolved(a *agent, e *detector.Event, before []detector.HolderID) {
 	live, local := 0, false
 	for _, l := range t.holders(e.Conflict.Key) {
-		calm := t.calmAt[l.m]
+		calm := t.calmAt[a.m]
 		if l.m != a.m {
-			calm = max(calm, t.calm)
+			calm = max(calm, t.fine)
 		}
-		if l.m.agent != nil && calm+15*time.Second < t.w.now && l.clear < t.w.now && l.from+15*time.Second < t.w.now && l.slow <= answersWithin && lists(&e.Conflict, l) {
+		if l.m.agent != nil && calm+15*time.Second < t.w.now && l.clear < t.w.now && l.from+15*time.Second < t.w.now && l.slow <= answersWithin && slices.ContainsFunc(before, l.is) {
 			live, local = live+1, local || l.m == a.m
 		}
 	}

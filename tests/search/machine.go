@@ -134,7 +134,7 @@ func ofPod(do func(*pod, Event)) func(*world, *machine, Event) {
 // stall gives the agent no time for a while.
 func (m *machine) stall(lasts time.Duration) {
 	if a := m.agent; a != nil {
-		m.w.truth.disturb(m, lasts)
+		m.w.truth.fault(m, lasts)
 		a.stalled = max(a.stalled, m.w.now+lasts)
 		a.wakeAt(a.stalled)
 	}
@@ -151,7 +151,7 @@ func (m *machine) reboot(lasts time.Duration) {
 	m.pods, m.netns, m.waiting, m.off = nil, 0, nil, true
 	m.froze, m.thawed = 0, 0
 	m.anew()
-	m.w.truth.disturb(m, lasts)
+	m.w.truth.fault(m, lasts)
 	life := m.life
 	m.w.after(lasts, func() {
 		m.off = false

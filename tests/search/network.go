@@ -32,7 +32,7 @@ func (n *network) weather(share *float64, e Event) {
 	value, _ := strconv.ParseFloat(e.arg(0), 64)
 	*share += value
 	if share != &n.copies {
-		n.w.truth.disturb(nil, e.duration(1))
+		n.w.truth.fault(nil, e.duration(1))
 	}
 	n.w.after(e.duration(1), func() { *share -= value })
 }
@@ -40,7 +40,7 @@ func (n *network) weather(share *float64, e Event) {
 // cut cuts machines off each other for a while; "*" are all others.
 func (n *network) cut(from, to []string, lasts time.Duration, both bool) {
 	n.cuts = append(n.cuts, cut{from, to, both, n.w.now + lasts})
-	n.w.truth.disturb(nil, lasts)
+	n.w.truth.fault(nil, lasts)
 }
 
 // passes reports whether packets of a machine reach another one.

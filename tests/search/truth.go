@@ -17,7 +17,9 @@ type truth struct {
 	lives  []*life
 	calm   time.Duration              // from when nothing disturbs the cluster
 	calmAt map[*machine]time.Duration // and a machine
-	known  map[*machine]*memory
+	// fine is from when there are no faults but agents that end and begin.
+	fine  time.Duration
+	known map[*machine]*memory
 	// suspected counts suspicions since the last change of an address.
 	suspected map[suspicionOf]int
 	changed   map[detector.Key]time.Duration
@@ -89,6 +91,12 @@ func (t *truth) disturb(m *machine, lasts time.Duration) {
 	}
 }
 
+// fault notes a fault that is more than the end or the begin of an agent.
+func (t *truth) fault(m *machine, lasts time.Duration) {
+	t.fine = max(t.fine, t.w.now+lasts)
+	t.disturb(m, lasts)
+}
+
 // unsettled notes that somebody may be wrong about an agent.
 func (t *truth) unsettled(other *agent, known bool) {
 	if other.m.agent == other || known {
@@ -98,7 +106,7 @@ func (t *truth) unsettled(other *agent, known bool) {
 
 // frozen notes that a machine is suspended for so long, in which its agent learns nothing.
 func (t *truth) frozen(m *machine, lasts time.Duration) {
-	t.disturb(m, lasts+time.Second)
+	t.fault(m, lasts+time.Second)
 	for _, l := range t.lives {
 		if l.m == m && l.clear > t.w.now {
 			l.clear += lasts
