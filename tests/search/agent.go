@@ -150,7 +150,11 @@ func (a *agent) begin() {
 // discover finds a pod that was there before the agent, which takes its time on a busy machine.
 func (a *agent) discover(p *pod) {
 	a.scanning[p] = true
-	a.m.after(a.w.between(0, 2*time.Second), func() {
+	least, most := time.Duration(0), 2*time.Second
+	if a.w.chance(0.25) { // it has 5 s before it must know what it holds
+		least, most = 3*time.Second, 4800*time.Millisecond
+	}
+	a.m.after(a.w.between(least, most), func() {
 		delete(a.scanning, p)
 		if a.m.agent == a && !p.gone {
 			link := p.link(true)
