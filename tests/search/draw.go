@@ -141,6 +141,17 @@ func (d *drawing) faults() {
 				d.add(at, n, "start")
 				at += d.in(0, 4*time.Second)
 			}
+			d.add(at+d.in(0, 30*time.Second), d.node(), "pod", "new", "10.0.0.1")
+		},
+		func(at time.Duration) { // all agents but one crash together
+			spared := d.node()
+			for _, n := range d.names {
+				if n != spared {
+					d.add(at, n, "kill")
+					d.add(at+d.in(time.Second, 4*time.Second), n, "start")
+				}
+			}
+			d.add(at+d.in(6*time.Second, 40*time.Second), d.node(), "pod", "new", "10.0.0.1")
 		},
 		func(at time.Duration) { // an agent that ends in order, and begins late or not
 			node := d.node()
