@@ -242,7 +242,7 @@ func (t *truth) together(x, y detector.HolderID, key detector.Key, at *machine) 
 		return false
 	}
 	lately := min(t.w.now, t.calm)
-	if at.thawed > 0 && t.w.now < at.thawed+time.Second {
+	if at.thawed > 0 && t.w.now < at.thawed+settledWithin {
 		lately = min(lately, at.froze)
 	}
 	for _, l := range t.lives {
