@@ -120,7 +120,13 @@ func (d *drawing) faults() {
 		func(at time.Duration) {
 			d.add(at, d.node(), "stall", seconds(d.in(50*time.Millisecond, 2*time.Second)))
 		},
-		func(at time.Duration) { d.add(at, d.node(), "freeze", seconds(d.in(2*time.Second, 90*time.Second))) },
+		func(at time.Duration) {
+			lasts := d.in(2*time.Second, 90*time.Second)
+			if d.often(6) { // for so long that it is forgotten
+				lasts = d.in(5*time.Minute, 7*time.Minute)
+			}
+			d.add(at, d.node(), "freeze", seconds(lasts))
+		},
 		func(at time.Duration) { // a crash, or several
 			node, end := d.node(), []string{"kill", "kill", "stop"}[d.IntN(3)]
 			for range 1 + d.IntN(2)*d.IntN(5) {
