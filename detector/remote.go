@@ -126,7 +126,11 @@ func (d *Detector) Returned(node string, now time.Time) (fx Effects) {
 	var affected []*binding
 	for e := range d.open {
 		for _, b := range e.bindings {
-			if b.holder.ID.Node == node && b.remote && b.check != nil && b.check.phase == waiting && b.check.noReply > 0 {
+			if b.holder.ID.Node != node || !b.remote {
+				continue
+			}
+			b.stopped = time.Time{}
+			if b.check != nil && b.check.phase == waiting && b.check.noReply > 0 {
 				affected = append(affected, b)
 			}
 		}

@@ -10,12 +10,14 @@ import (
 func TestStopped(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		back time.Duration // when its agent is there again; 0 for never
+		back time.Duration // when its agent is there again, and replies; 0 for never
+		come time.Duration // the same without a reply
 		ends time.Duration // when the conflict ends; 0 for never
 	}{
-		{"for good", 0, stoppedTime + resolveTime},
-		{"for an upgrade", time.Minute, 0},
-		{"for a long upgrade", 2 * time.Minute, stoppedTime + resolveTime},
+		{"for good", 0, 0, stoppedTime + resolveTime},
+		{"for an upgrade", time.Minute, 0, 0},
+		{"for an upgrade, and the next agent begins slowly", 0, time.Minute, 0},
+		{"for a long upgrade", 2 * time.Minute, 0, stoppedTime + resolveTime},
 	} {
 		w := newWorld(t, Options{})
 		w.play("0s a announces\n0s b@n2 announces", 10*time.Second)
@@ -27,6 +29,9 @@ func TestStopped(t *testing.T) {
 			w.run(w.now.Add(time.Second))
 			if tt.back > 0 && w.now.Sub(stopped) == tt.back {
 				w.do("0s b@n2 reachable")
+			}
+			if tt.come > 0 && w.now.Sub(stopped) == tt.come {
+				w.d.Returned("n2/boot", w.now)
 			}
 			if tt.ends == 0 || w.now.Sub(stopped) < tt.ends-time.Second {
 				if len(w.d.Conflicts(false)) != 1 {

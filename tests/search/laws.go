@@ -256,6 +256,13 @@ func (t *truth) together(x, y detector.HolderID, key detector.Key, at *machine) 
 	return false
 }
 
+// isForgotten reports whether an agent ended in order so long ago that others may not list its pods, and that another one began may not be
+// known yet.
+func (t *truth) isForgotten(m *machine) bool {
+	k := t.known[m]
+	return k != nil && k.left > 0 && t.w.now > k.left+leftWithin-10*time.Second && t.w.now < k.started+anew+10*time.Second
+}
+
 // rightlyResolved checks that a conflict that ends has at most one holder that answers, of those that it had before. That the agent of
 // another one was started again is no excuse.
 func (t *truth) rightlyResolved(a *agent, e *detector.Event, before []detector.HolderID) {
@@ -265,7 +272,7 @@ func (t *truth) rightlyResolved(a *agent, e *detector.Event, before []detector.H
 		if l.m != a.m {
 			calm = max(calm, t.fine)
 		}
-		if l.m.agent != nil && calm+15*time.Second < t.w.now && l.clear < t.w.now && l.from+15*time.Second < t.w.now && l.slow <= answersWithin && slices.ContainsFunc(before, l.is) {
+		if l.m.agent != nil && calm+15*time.Second < t.w.now && l.clear < t.w.now && l.from+15*time.Second < t.w.now && l.slow <= answersWithin && slices.ContainsFunc(before, l.is) && !t.isForgotten(l.m) {
 			live, local = live+1, local || l.m == a.m
 		}
 	}

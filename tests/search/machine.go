@@ -110,6 +110,7 @@ var verbs = map[string]func(w *world, m *machine, e Event){
 			m.name, m.file = other.name, nil
 			delete(w.truth.known, m)
 			m.reboot(time.Second)
+			w.truth.fault(nil, time.Second+cluster.NamesakesAfter+anew) // until then it may be a later boot of the other one
 		}
 	},
 	"loss": func(w *world, _ *machine, e Event) { w.network.weather(&w.network.loss, e) },

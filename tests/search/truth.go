@@ -50,8 +50,8 @@ type life struct {
 type memory struct {
 	ids, savedIDs   map[string]bool       // of confirmed conflicts
 	open, savedOpen map[detector.Key]bool // confirmed, and not resolved
-	started         time.Duration
-	restored        bool // with a state
+	started, left   time.Duration         // when the agent began and, in order, ended last
+	restored        bool                  // with a state
 	boot            string
 }
 
@@ -190,6 +190,7 @@ func (t *truth) saved(a *agent) {
 func (t *truth) stops(a *agent, orderly bool) {
 	t.disturb(a.m, 0)
 	if orderly && a.m.role == cluster.Agent {
+		t.known[a.m].left = t.w.now
 		t.mustLeave(a)
 	}
 }
