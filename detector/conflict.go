@@ -108,7 +108,7 @@ func (d *Detector) stepConflict(e *entry, now time.Time, fx *Effects) bool {
 		}
 		c.wake = end
 	}
-	if c.state == Suspected || enough(live) {
+	if c.state == Suspected && !c.restoredAt.IsZero() || enough(live) {
 		d.publish(e, live, now, fx)
 	}
 	if c.state == Suspected && enough(proven) {
@@ -141,7 +141,14 @@ func (d *Detector) suspect(e *entry, list []*binding, now time.Time, fx *Effects
 // endOf returns when a conflict ends if no second holder comes back.
 func (d *Detector) endOf(c *conflict, list []*binding, now time.Time) time.Time {
 	if c.state == Suspected {
-		return d.awaitedUntil(c, list)
+		end := d.awaitedUntil(c, list)
+		for _, b := range list {
+			// Two that are silent now may answer later. If each was only silent for the other's node, nobody would look for that.
+			if k := b.check; !b.remote && k.phase == probing && k.answers == 0 && !k.sent.IsZero() {
+				end = schedule.Later(end, k.due())
+			}
+		}
+		return end
 	}
 	if c.belowSince.IsZero() {
 		c.belowSince = now

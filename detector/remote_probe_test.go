@@ -372,3 +372,28 @@ func TestDescribeAtALostHolder(t *testing.T) {
 	}
 	w.mustAudit()
 }
+
+// Two holders are silent. The one here is found silent, too, although the other one's node replies first: when either answers again, it is
+// a new holder, of which the other node learns.
+func TestBothSilent(t *testing.T) {
+	w := newWorld(t, Options{})
+	f := &far{pair: &pair{world: w, a: w.actor("a"), b: w.actor("b@n2")}}
+	w.d.Observe(f.a.sighting(defaultIP, Announced, w.now), w.now)
+	f.take(w.d.Observe(f.b.sighting(defaultIP, Announced, w.now), w.now))
+	began := w.now
+	for w.now.Sub(began) < AnswerTime+awaitRequestTime {
+		for _, p := range f.step(10 * time.Millisecond).Probes {
+			w.d.ProbeSent(p, w.now)
+		}
+		if w.now.Sub(began) == AnswerTime {
+			w.d.Unanswered(f.probe, false, w.now)
+			if n := len(w.d.Conflicts(false)); n != 1 {
+				t.Fatalf("%d conflicts while the holder here is asked", n)
+			}
+		}
+	}
+	if f.step(10 * time.Millisecond); len(w.d.Conflicts(false)) != 0 || len(w.d.Bindings(nil)) != 0 {
+		t.Errorf("both were silent, and are %+v", w.d.Bindings(nil))
+	}
+	w.mustAudit()
+}

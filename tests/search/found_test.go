@@ -122,6 +122,24 @@ var failures = []struct{ name, plan string }{
 		3.546s n2 take a`,
 	},
 	{
+		"two pods were silent when they were asked: each node forgot the other one's, and kept its own",
+		`seed=318362 nodes=5 reporter next=n4
+		33.741s n5 pod b 10.0.0.3 slow=0.215s quiet
+		39.17s n3 pod e 10.0.0.1
+		41.418s n1 pod a 10.0.0.2 slow=1.323s quiet
+		44.597s n1 end c
+		45.168s n5 mute b 3.428s
+		46.428s n4 pod g 10.0.0.3 slow=0.601s
+		46.897s n4 mute g 0.741s
+		64.724s n4 pod f 10.0.0.2 slow=0.862s
+		65.706s n4 drop f
+		82.279s n1 end a
+		90.918s - copy 0.04 29.896s
+		93.67s n3 drop e
+		100.635s n3 take e
+		109.108s n4 take f`,
+	},
+	{
 		"an agent that ended in order kept the conflicts of its pods open for five minutes",
 		`seed=1 nodes=2
 		10s n1 pod a 10.0.0.1
