@@ -143,7 +143,8 @@ func (d *Detector) endOf(c *conflict, list []*binding, now time.Time) time.Time 
 	if c.state == Suspected {
 		end := d.awaitedUntil(c, list)
 		for _, b := range list {
-			// Two that are silent now may answer later. If each was only silent for the other's node, nobody would look for that.
+			// Its node finds out, too, that a holder is silent, and not only that the other one is: one that it still knows is not leased
+			// anew when it answers.
 			if k := b.check; !b.remote && k.phase == probing && k.answers == 0 && !k.sent.IsZero() {
 				end = schedule.Later(end, k.due())
 			}

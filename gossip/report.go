@@ -41,7 +41,7 @@ func (r *report) Identity() any { return r.key }
 func (r *report) Policy() *retry.Policy { return reportPolicy }
 
 // ReportConflict informs the reporters of a conflict that began, changed or ended: then it is not open, also if the suspicion faded.
-// encode returns it as it is sent at a time, in at most that many bytes; it is called again for each reporter, and each time that it is told again.
+// encode returns it as it is sent at a time, in at most that many bytes. It is called each time that the conflict is sent to a reporter.
 func (g *Gossip) ReportConflict(key detector.Key, open bool, encode func(at time.Time, most int) ([]byte, error)) {
 	g.report(&report{key: key, encode: encode}, open)
 }

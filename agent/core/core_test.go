@@ -132,6 +132,7 @@ func TestNames(t *testing.T) {
 	i := l.add(t, 2, 7, "10.0.0.1")
 	l.packet(i, bpf.Announced, "10.0.0.1")
 	pod := detector.Pod{Namespace: "shop", Name: "web-1"}
+	l.SaveNow()
 	l.Name(pods.Change{Cookie: 7, Pod: pod})
 	if b := l.Detector.Bindings(nil); len(b) != 1 || b[0].Holder.Pod != pod || l.saveAt.IsZero() {
 		t.Errorf("bindings %+v, saved at %v", b, l.saveAt)

@@ -129,6 +129,25 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// TestScanOfSeveralProbes: a scan that takes the place of a probe was late, and is what two probes waited for. It is one attempt.
+func TestScanOfSeveralProbes(t *testing.T) {
+	w := newHarness(t)
+	w.observe(11, one, false)
+	var waiting []Probe
+	w.late, w.probe = true, func(a Probe) (r detector.ProbeRefusal) { waiting = append(waiting, a); return r }
+	w.deliver(probeRequest(1, one, 11))
+	w.pass(reportTime)
+	if len(waiting) != 2 {
+		t.Fatalf("%d probes wait, want 2", len(waiting))
+	}
+	for _, a := range waiting {
+		w.Probed(a, detector.ProbeRefusal{}, w.now)
+	}
+	if n := waiting[0].request.attempts; n != 1 {
+		t.Errorf("%d attempts, want 1", n)
+	}
+}
+
 // A reply says what the answer is evidence of, which is not always the best that is known of the holder.
 func TestReplyHasTheEvidenceOfTheAnswer(t *testing.T) {
 	for evidence, want := range map[detector.Evidence]detector.Evidence{

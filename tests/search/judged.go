@@ -54,7 +54,7 @@ func (t *truth) judge() {
 	open := make(map[detector.Key]string)
 	for _, c := range merged {
 		if gap := gapOf(c, answers, now); !gap.IsZero() {
-			t.broke("joined", "%s of %s is said to go on since %v, but no agent has a record of it %v later", c.ID, c.IP, c.SuspectedAt, gap.Sub(c.SuspectedAt))
+			t.broke("joined", "%s of %s began at %v, and no agent has it %v later", c.ID, c.IP, c.SuspectedAt, gap.Sub(c.SuspectedAt))
 		}
 		if c.State == detector.Resolved {
 			continue

@@ -55,6 +55,7 @@ func TestNotReportedAgain(t *testing.T) {
 		again   bool // it is reported again
 		away    bool
 		beside  bool
+		anew    bool
 		ends    time.Duration // 0 for never
 		forever time.Duration
 	}{
@@ -64,6 +65,7 @@ func TestNotReportedAgain(t *testing.T) {
 		{name: "another boot", boot: "anew", epoch: 1, ends: -1}, // at once
 		{name: "away", away: true, ends: awayAfter},
 		{name: "away, with a namesake that was there beside it, whose agent is a new one", boot: "other", epoch: 2, beside: true, ends: awayAfter},
+		{name: "another boot, and a namesake that was there beside it", boot: "other", epoch: 2, beside: true, anew: true, ends: -1},
 	} {
 		w := newWorld(t)
 		c := w.conflict(1, detector.Confirmed)
@@ -77,6 +79,9 @@ func TestNotReportedAgain(t *testing.T) {
 			members := agent(tt.boot, tt.epoch, began)
 			if tt.beside {
 				members[0].Known = began.Add(-time.Hour)
+			}
+			if tt.anew {
+				members = append(members, agent("anew", 1, began)...)
 			}
 			if tt.away {
 				members = nil
