@@ -143,10 +143,10 @@ func (d *Detector) endOf(c *conflict, list []*binding, now time.Time) time.Time 
 	if c.state == Suspected {
 		end := d.awaitedUntil(c, list)
 		for _, b := range list {
-			// Its node finds out, too, that a holder is silent, and not only that the other one is: one that it still knows is not leased
-			// anew when it answers.
-			if k := b.check; !b.remote && k.phase == probing && k.answers == 0 && !k.sent.IsZero() {
-				end = schedule.Later(end, k.due())
+			// A holder of this node is found silent as well, not only the other one: as long as it is known it is not leased anew when it
+			// answers.
+			if !b.check.sent.IsZero() && b.check.phase == probing {
+				end = schedule.Later(end, b.check.due())
 			}
 		}
 		return end
