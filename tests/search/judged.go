@@ -109,7 +109,7 @@ func (a *agent) answer() document.Answer {
 	return answer
 }
 
-// justly checks that nobody is told to remove the only holder that was given the address.
+// justly checks that no advice says to remove a holder that was given the address if no other one was.
 func (t *truth) justly(c document.Conflict, made *document.Judgement) {
 	var right *life
 	for _, l := range t.holders(c.Key()) {
