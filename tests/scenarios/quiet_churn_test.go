@@ -73,7 +73,7 @@ func (s *Stage) countPods() (end func() int) {
 
 // lane gives the addresses of one lane to one pod after the other, each on another node
 // than the one before if there are any. The last one stays. Where it takes long to make a
-// pod it lives for half of its life all the same.
+// pod it lives for half of its life all the same; that is longer where the kernel and the agents wait for a processor.
 func (s *Stage) lane(lane, rounds int, life time.Duration) (pod *lab.Pod, err error) {
 	style := bothStyles[lane%2]
 	ips := s.Addrs(style, byte(30+lane))
@@ -93,7 +93,10 @@ func (s *Stage) lane(lane, rounds int, life time.Duration) (pod *lab.Pod, err er
 			return nil, err
 		}
 		if round < rounds-1 {
-			time.Sleep(max(time.Until(due), life/2))
+			half, cancel := lab.WithTimeout(s.Context(), life/2)
+			<-half.Done()
+			cancel()
+			time.Sleep(time.Until(due))
 		}
 	}
 	return pod, nil
