@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -155,7 +156,7 @@ func (b *booked) soon(command string) string {
 	defer cancel()
 	out, err := b.agent.CLI(ctx, strings.Fields(command)...)
 	if err != nil {
-		b.Fatal(fmt.Errorf("dupip %s: %w; %v", command, err, context.Cause(ctx)))
+		b.Fatal(fmt.Errorf("dupip %s: %w", command, errors.Join(err, context.Cause(ctx))))
 	}
 	return out
 }
