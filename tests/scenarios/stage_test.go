@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -222,16 +223,19 @@ func (s *Stage) seesWhere(n *lab.Node, what string, ok func(lab.Binding) bool, i
 	defer cancel()
 	a := s.agentOf(n)
 	for _, ip := range ips {
-		b, err := a.Agent.Client.WaitBinding(ctx, ip, func(b lab.Binding) bool {
-			return b.Node == n.ShortName() && ok(b)
+		// The binding may be of a scan, and what comes next is to be seen, too. Its interface may have been renamed since then.
+		_, err := a.Agent.Client.WaitBinding(ctx, ip, func(b lab.Binding) bool {
+			return b.Node == n.ShortName() && ok(b) && (b.Netns == "host" || s.isAttached(ctx, a, b.Interface))
 		})
 		if err != nil {
 			s.Fatal(fmt.Errorf("%s is to see %s: %w", n.ShortName(), what, err))
 		}
-		if b.Netns != "host" {
-			s.Attached(a, b.Interface) // the binding may be of a scan, and what comes next is to be seen, too
-		}
 	}
+}
+
+func (s *Stage) isAttached(ctx context.Context, a *Actor, name string) bool {
+	list, err := a.Agent.Client.Interfaces(ctx)
+	return err == nil && slices.ContainsFunc(list, func(i lab.Interface) bool { return i.Name == name && i.Attached() })
 }
 
 // Attached waits until an agent is attached to an interface, by the name of its end on the node. What that has sent before was not
