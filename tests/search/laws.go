@@ -1,6 +1,7 @@
 package search
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -177,10 +178,11 @@ func (t *truth) mustLeave(gone *agent) {
 // event checks one step of a conflict.
 func (t *truth) event(a *agent, e detector.Event) {
 	k, c := t.known[a.m], &e.Conflict
+	step := fmt.Sprintf("%8.3f %s %s %s: %s", t.w.now.Seconds(), a.m.label, c.Key.IP, e.Kind, e.Reason)
 	if t.w.trace != nil {
-		t.w.trace("%8.3f %s %s %s: %s", t.w.now.Seconds(), a.m.label, c.Key.IP, e.Kind, e.Reason)
+		t.w.trace("%s", step)
 	}
-	t.print = t.print*1_000_003 ^ uint64(t.w.now) ^ uint64(len(e.Reason))<<48
+	t.note("%s", step)
 	switch e.Kind {
 	case detector.EventSuspected:
 		t.suspicions++

@@ -57,6 +57,7 @@ func (n *network) passes(from, to *machine) bool {
 // send has a packet arrive, perhaps.
 func (n *network) send(from *agent, to *agent, payload []byte) {
 	w := n.w
+	w.truth.note("%d %s %s %x", w.now, from.m.label, to.m.label, payload)
 	if w.chance(n.loss) || !n.passes(from.m, to.m) {
 		return
 	}

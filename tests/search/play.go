@@ -2,6 +2,7 @@ package search
 
 import (
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -25,7 +26,8 @@ type Result struct {
 	Broken []string
 	// Passed is the virtual time.
 	Passed time.Duration
-	// Confirmed counts the conflicts that were confirmed, at all nodes together. Print is the same for the same course of events.
+	// Confirmed counts the conflicts that were confirmed, at all nodes together. Print is that of all steps of conflicts, packets and
+	// stories: the same for the same course of events.
 	Confirmed int
 	Print     uint64
 }
@@ -54,6 +56,7 @@ func Play(p Plan, trace func(format string, args ...any)) Result {
 		settle *= 2 // a node is away for good
 	}
 	w.run(end + settle)
+	w.truth.stories(w.truth.note)
 	w.truth.agree()
 	for _, m := range w.machines {
 		for _, p := range m.pods {
@@ -62,8 +65,9 @@ func Play(p Plan, trace func(format string, args ...any)) Result {
 	}
 	w.run(end + settle + forget)
 	w.truth.agree()
+	w.truth.stories(w.truth.note)
 	w.truth.forgotten()
-	return Result{Broken: w.truth.broken, Passed: w.now, Confirmed: w.truth.confirmations, Print: w.truth.print}
+	return Result{Broken: w.truth.broken, Passed: w.now, Confirmed: w.truth.confirmations, Print: w.truth.print.Sum64()}
 }
 
 // newWorld returns a world in which nothing has happened yet.
@@ -71,7 +75,7 @@ func newWorld(p Plan, trace func(format string, args ...any)) *world {
 	w := &world{trace: trace, plan: p, random: rand.New(rand.NewPCG(p.Seed, 1))}
 	w.network.w, w.members.w = w, w
 	w.truth = truth{
-		w: w, laws: true, calmAt: make(map[*machine]time.Duration), known: make(map[*machine]*memory),
+		w: w, print: fnv.New64a(), laws: true, calmAt: make(map[*machine]time.Duration), known: make(map[*machine]*memory),
 		suspected: make(map[suspicionOf]int), changed: make(map[detector.Key]time.Duration),
 		listed: make(map[suspicionOf][]detector.HolderID),
 	}

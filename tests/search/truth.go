@@ -2,6 +2,7 @@ package search
 
 import (
 	"fmt"
+	"hash"
 	"maps"
 	"slices"
 	"time"
@@ -28,7 +29,7 @@ type truth struct {
 	judged                    int  // how often
 	laws                      bool // must hold
 	confirmations, suspicions int
-	print                     uint64 // of all that happened
+	print                     hash.Hash64 // of all that happened
 }
 
 type suspicionOf struct {
@@ -61,24 +62,27 @@ func (t *truth) broke(law, format string, args ...any) {
 		return
 	}
 	if len(t.broken) == 0 && t.w.trace != nil {
-		t.stories()
+		t.stories(t.w.trace)
 	}
 	t.broken = append(t.broken, fmt.Sprintf("%s: %s: ", seconds(t.w.now.Round(time.Millisecond)), law)+fmt.Sprintf(format, args...))
 }
 
 // stories traces what all agents know of all addresses.
-func (t *truth) stories() {
+func (t *truth) stories(trace func(format string, args ...any)) {
 	for _, a := range t.w.agents() {
-		for key := range t.changed {
+		for _, key := range slices.SortedFunc(maps.Keys(t.changed), detector.Key.Compare) {
 			for _, s := range a.Detector.Explain(key.IP) {
-				t.w.trace("%s: %s: %s", a.m.label, key.IP, s.Verdict)
+				trace("%s: %s: %s", a.m.label, key.IP, s.Verdict)
 				for _, n := range s.Notes {
-					t.w.trace("  %8.3f %s %s: %s", n.At.Sub(began.Add(a.m.offset-a.m.suspended)).Seconds(), n.Kind, n.Holder, n.Text)
+					trace("  %8.3f %s %s: %s", n.At.Sub(began.Add(a.m.offset-a.m.suspended)).Seconds(), n.Kind, n.Holder, n.Text)
 				}
 			}
 		}
 	}
 }
+
+// note adds to the print.
+func (t *truth) note(format string, args ...any) { fmt.Fprintf(t.print, format+"\n", args...) }
 
 // disturb notes a fault that lasts so long, of one machine or of all. Agents need no reporter.
 func (t *truth) disturb(m *machine, lasts time.Duration) {
