@@ -1,6 +1,7 @@
 package detector
 
 import (
+	"cmp"
 	"container/list"
 	"fmt"
 	"slices"
@@ -10,20 +11,18 @@ import (
 	"github.com/dupip/dupip/internal/schedule"
 )
 
-// entry has the bindings, the conflict and the notes of one key.
+// entry is what is known of one key.
 type entry struct {
 	key         Key
 	bindings    []*binding // in order of arrival
 	conflict    *conflict  // the open one
 	occurrences int        // number of conflicts resolved so far
 	kept        int        // number of these that are still in the history
-	hasStory    bool       // it once had a holder that counted
 	shared      bool       // the configuration declares it shared
 	suppressed  string     // why two holders raise no suspicion now; empty if nothing is suppressed
-	faded       string     // why the last suspicion faded; empty if there was a conflict since
-	penalties   []penalty
-	notes       []note
-	former      []former // holders that are gone: the last ones of this node, and those of notes, the last one last
+	penalties   penalties
+	ceased      []ceased // since the conflict was brought up to date
+	story
 
 	schedule.Place
 	at   time.Time // next deadline
@@ -45,11 +44,11 @@ type binding struct {
 	refresh refresh
 	check   *check    // while the key is in an open conflict
 	stopped time.Time // when the agent of a remote holder ended in order; zero if it is there
-	leased  lease     // as TakeChanges returned it last
-	changed bool      // it is in Detector.changed
+	leased  lease     // as it was taken last
+	changed bool      // it is in changes.changed
 
 	rank int
-	elem *list.Element // in Detector.ranks[rank]
+	elem *list.Element // in table.ranks[rank]
 }
 
 // source is an interface on which the agent observed a holder with the address.
@@ -58,6 +57,13 @@ type source struct {
 	name  string
 	mac   MAC
 	last  [Host + 1]time.Time // by evidence
+}
+
+// ceased is a binding that does not count any more, as it was, and why.
+type ceased struct {
+	*binding
+	last Binding
+	why  string
 }
 
 func (s *source) seen() time.Time { return slices.MaxFunc(s.last[:], time.Time.Compare) }
@@ -82,20 +88,66 @@ func (e *entry) counting() []*binding {
 	return list
 }
 
+// remotes counts the remote holders of one node, or of all nodes if it is empty.
+func (e *entry) remotes(node string) (n int) {
+	for _, b := range e.bindings {
+		if b.remote && (node == "" || b.holder.ID.Node == node) {
+			n++
+		}
+	}
+	return n
+}
+
+// hasLocal reports whether a local holder has the address.
+func (e *entry) hasLocal() bool {
+	return slices.ContainsFunc(e.bindings, func(b *binding) bool { return !b.remote && b.counts() })
+}
+
+// unverified returns the oldest remote holder that never answered and cannot be probed; nil if
+// there is none. It makes room for another one, which perhaps can be verified.
+func (e *entry) unverified() *binding {
+	for _, b := range e.bindings {
+		if c := b.check; b.remote && c != nil && c.latest.IsZero() && !c.proven &&
+			(c.phase == waiting || c.phase == blocked || c.noReply > 0) {
+			return b
+		}
+	}
+	return nil
+}
+
+// effective returns the evidence of a sighting, by the penalties of its holder. The entry may be nil.
+func (e *entry) effective(s *Sighting, now time.Time) Evidence {
+	if e == nil {
+		return s.Evidence
+	}
+	return e.penalties.effective(s, now)
+}
+
+// described returns the description of a holder that has or had a binding; nil if it is not known.
+func (e *entry) described(id HolderID) *Holder {
+	if b := e.find(id); b != nil {
+		return &b.holder
+	}
+	if n := e.formerOf(id); n >= 0 {
+		return &e.former[n].Holder
+	}
+	return nil
+}
+
 // next returns the earliest deadline of the entry after now; zero if it has none.
-func (d *Detector) next(e *entry, now time.Time) time.Time {
+func (e *entry) next(now time.Time) time.Time {
 	var at time.Time
 	for _, b := range e.bindings {
 		if b.counts() {
 			at = schedule.Earlier(at, b.lastOf(b.evidence).Add(bindingTTL))
 		} else {
 			at = schedule.Earlier(at, b.lastSeen().Add(bindingTTL))
-			if p := e.penalty(b.holder.ID); p != nil && p.until().After(now) {
+			if p := e.penalties.of(b.holder.ID); p != nil && p.until().After(now) {
 				at = schedule.Earlier(at, p.until())
 			}
 		}
 		if e.conflict == nil {
-			at = schedule.Earlier(at, d.refreshDue(b))
+			at = schedule.Earlier(at, b.refreshDue())
 		}
 		if b.check != nil {
 			at = schedule.Earlier(at, b.check.due())
@@ -110,8 +162,38 @@ func (d *Detector) next(e *entry, now time.Time) time.Time {
 	return at
 }
 
+// Before implements [schedule.Element]: by the next deadline and then by key, so that the order of effects is always the
+// same.
+func (e *entry) Before(o *entry) bool {
+	if c := e.at.Compare(o.at); c != 0 {
+		return c < 0
+	}
+	return e.key.Compare(o.key) < 0
+}
+
+// enough reports whether these holders make a conflict of this node: two of them conflict, and one is
+// local.
+func enough(list []*binding) bool {
+	return conflicting(list) && slices.ContainsFunc(list, (*binding).isLocal)
+}
+
+// conflicting reports whether two of these holders must not have the same address. Two nodes may; and nothing of what is
+// claimed on another device is anybody's if all only claim it.
+func conflicting(list []*binding) bool {
+	return len(list) >= 2 && slices.ContainsFunc(list, func(b *binding) bool { return b.evidence != Host }) &&
+		slices.ContainsFunc(list, func(b *binding) bool { return b.evidence != Claimed })
+}
+
+func compareBindings(a, b *binding) int {
+	return cmp.Or(
+		a.entry.key.Compare(b.entry.key),
+		a.firstSeen.Compare(b.firstSeen),
+		a.holder.ID.Compare(b.holder.ID),
+	)
+}
+
 // counts reports whether the binding supports a suspicion.
-func (b *binding) counts() bool { return b.evidence >= Claimed }
+func (b *binding) counts() bool { return b.evidence.Counts() }
 
 func (b *binding) isLocal() bool { return !b.remote }
 
@@ -135,6 +217,20 @@ func (b *binding) lastSeen() time.Time {
 	return t
 }
 
+// strongest returns the strongest evidence seen within the TTL; Forwarded if a penalty suppresses it, and 0
+// if there is none.
+func (b *binding) strongest(now time.Time) Evidence {
+	for ev := Host; ev >= Forwarded; ev-- {
+		if t := b.lastOf(ev); !t.IsZero() && now.Sub(t) < bindingTTL {
+			if ev <= b.entry.penalties.suppressed(b.holder.ID, now) {
+				return Forwarded
+			}
+			return ev
+		}
+	}
+	return 0
+}
+
 func (b *binding) source(i Interface) *source {
 	if k := slices.IndexFunc(b.sources, func(s source) bool { return s.iface == i }); k >= 0 {
 		return &b.sources[k]
@@ -152,6 +248,31 @@ func (b *binding) latestSource() *source {
 		}
 	}
 	return best
+}
+
+// describe updates the description from the latest source.
+func (b *binding) describe(h *Holder) {
+	src := b.latestSource()
+	b.holder.Interface = src.iface
+	b.holder.InterfaceName = cmp.Or(src.name, b.holder.InterfaceName)
+	if src.mac != (MAC{}) {
+		b.holder.MAC = src.mac
+	}
+	if h == nil {
+		return
+	}
+	b.holder.NetnsName = cmp.Or(h.NetnsName, b.holder.NetnsName)
+	if b.holder.Bridge = cmp.Or(h.Bridge, b.holder.Bridge); !b.remote {
+		b.holder.Bridge = h.Bridge // it may have left one
+	}
+	if h.Pod != (Pod{}) {
+		b.holder.describePod(h)
+	}
+}
+
+// describePod copies the workload of another description.
+func (h *Holder) describePod(from *Holder) {
+	h.Pod, h.CreatedAt, h.Sandbox, h.Given = from.Pod, from.CreatedAt, from.Sandbox, from.Given
 }
 
 // public returns the binding as a copy for callers of the package.
@@ -184,4 +305,12 @@ func (b *binding) node() string {
 		}
 	}
 	return name
+}
+
+// because returns the reason of a template with the holder's name. arg replaces a %s at its end.
+func (b *binding) because(t *template, arg string) string {
+	if reason, ok := strings.CutSuffix(t.reason, "%s"); ok {
+		return b.String() + " " + reason + arg
+	}
+	return b.String() + " " + t.reason
 }

@@ -39,7 +39,7 @@ func TestSprayIsBounded(t *testing.T) {
 			w.mustAudit()
 			w.do("0s sprayer announces 10.8.8.8")
 			sprayer := w.actor("sprayer")
-			on := len(w.d.ifaces[sprayer.iface])
+			on := len(w.d.table.ifaces[sprayer.iface])
 			if on > defaultMaxPerInterface {
 				t.Errorf("%d bindings on the sprayer's interface", on)
 			}
@@ -50,7 +50,7 @@ func TestSprayIsBounded(t *testing.T) {
 			if n := w.d.Counts().Refused[refusedInterfaceFull]; n < 10_000 {
 				t.Errorf("%d refused", n)
 			}
-			if n := len(w.d.entries); n > defaultMaxPerInterface+defaultMaxHistory+60 {
+			if n := len(w.d.table.entries); n > defaultMaxPerInterface+defaultMaxHistory+60 {
 				t.Errorf("%d entries", n)
 			}
 			confirmed := 0
@@ -209,7 +209,7 @@ func TestHistoryIsBounded(t *testing.T) {
 			t.Errorf("%s is %s, want %s", c.Key.IP, c.ID, want)
 		}
 	}
-	if n := len(w.d.entries); n > 10 {
+	if n := len(w.d.table.entries); n > 10 {
 		t.Errorf("%d entries", n)
 	}
 }
@@ -278,7 +278,7 @@ func TestSourcesAreBounded(t *testing.T) {
 	}
 	w.mustAudit()
 	for _, i := range ifaces[:3] {
-		if n := len(w.d.ifaces[i]); n != 0 {
+		if n := len(w.d.table.ifaces[i]); n != 0 {
 			t.Errorf("%d bindings on the stale %v", n, i)
 		}
 	}
@@ -302,11 +302,11 @@ func TestPenaltiesAreBounded(t *testing.T) {
 		w.do("0s b forges")
 		w.run(w.now.Add(2 * time.Second))
 	}
-	e := w.d.entries[Key{"default", defaultIP}]
+	e := w.d.table.entries[Key{"default", defaultIP}]
 	if n := len(e.penalties); n != maxPenalties {
 		t.Errorf("%d penalties", n)
 	}
-	if e.penalty(w.actor("b").id) == nil {
+	if e.penalties.of(w.actor("b").id) == nil {
 		t.Error("the last one has none")
 	}
 	w.mustAudit()
@@ -327,7 +327,7 @@ func TestSharedWhileStoriesAreForgotten(t *testing.T) {
 		9s a loses
 		9s a shares`, 0)
 	w.mustAudit()
-	if n := len(w.d.entries); n != 2 {
+	if n := len(w.d.table.entries); n != 2 {
 		t.Errorf("%d stories", n)
 	}
 }

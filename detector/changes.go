@@ -22,6 +22,13 @@ type Ended struct {
 	Interface Interface
 }
 
+// changes is what others have to know and do not know yet. It must not know why a binding has changed.
+type changes struct {
+	withdrawn []Change
+	changed   []*binding
+	ended     []Ended
+}
+
 // lease is what other nodes know of a binding. The zero value means that they know nothing.
 type lease struct {
 	mac         MAC
@@ -40,61 +47,44 @@ func (b *binding) lease() lease {
 // TakeChanges returns the local bindings that changed since the last call: first those that ceased to count, then
 // those that began to count, or whose MAC, evidence or occurrences changed, each once, as it is now. Bindings of
 // shared keys are not returned.
-func (d *Detector) TakeChanges() []Change {
-	list := d.withdrawn
-	for _, b := range d.changed {
+func (c *changes) TakeChanges() []Change {
+	list := c.withdrawn
+	for _, b := range c.changed {
 		if now := b.lease(); now != b.leased {
 			list = append(list, Change{Binding: b.public(), Occurrences: now.occurrences})
 			b.leased = now
 		}
 		b.changed = false
 	}
-	d.withdrawn, d.changed = nil, nil
+	c.withdrawn, c.changed = nil, nil
 	return list
 }
 
 // TakeEnded returns which bindings have ended since the last call, also those that never counted and those
 // that have begun again. The caller must make sure that the next packet of each makes a sighting.
-func (d *Detector) TakeEnded() []Ended {
-	ended := d.ended
-	d.ended = nil
+func (c *changes) TakeEnded() []Ended {
+	ended := c.ended
+	c.ended = nil
 	return ended
 }
 
-// noteEnded records that a binding is forgotten on one interface.
-func (d *Detector) noteEnded(b *binding, i Interface) {
+// forgotten notes that a binding is forgotten on one interface.
+func (c *changes) forgotten(b *binding, i Interface) {
 	if !b.remote {
-		d.ended = append(d.ended, Ended{b.entry.key, b.holder.ID, i})
+		c.ended = append(c.ended, Ended{b.entry.key, b.holder.ID, i})
 	}
 }
 
-// LocalHolders returns the local bindings of a key that count, the oldest first, and the number of resolved conflicts of
-// the key that this node knows of. There are no bindings if the key is declared shared.
-func (d *Detector) LocalHolders(key Key) (list []Binding, occurrences int) {
-	e := d.entries[key]
-	if e == nil || e.shared {
-		return nil, 0
-	}
-	for _, b := range e.counting() {
-		if !b.remote {
-			p := b.public()
-			p.Life = b.life
-			list = append(list, p)
-		}
-	}
-	return list, e.occurrences
-}
-
-// noteChange adds a binding to the changes if its lease differs from the last one.
-func (d *Detector) noteChange(b *binding) {
+// note adds a binding if its lease differs from the last one.
+func (c *changes) note(b *binding) {
 	if !b.changed && b.lease() != b.leased {
 		b.changed = true
-		d.changed = append(d.changed, b)
+		c.changed = append(c.changed, b)
 	}
 }
 
-// noteEnd withdraws the lease of a binding that ceases to count, while it still has its last state.
-func (d *Detector) noteEnd(b *binding) {
+// withdraw ends the lease of a binding that ceases to count, while it still has its last state.
+func (c *changes) withdraw(b *binding) {
 	if b.leased == (lease{}) {
 		return
 	}
@@ -105,14 +95,14 @@ func (d *Detector) noteEnd(b *binding) {
 		}
 	}
 	slices.Sort(nodes)
-	d.withdrawn = append(d.withdrawn, Change{Binding: b.public(), Ended: true, OtherNodes: slices.Compact(nodes)})
+	c.withdrawn = append(c.withdrawn, Change{Binding: b.public(), Ended: true, OtherNodes: slices.Compact(nodes)})
 	b.leased = lease{}
 }
 
 // setOccurrences sets how many conflicts of a key are resolved.
-func (d *Detector) setOccurrences(e *entry, n int) {
+func (c *changes) setOccurrences(e *entry, n int) {
 	e.occurrences = n
 	for _, b := range e.bindings {
-		d.noteChange(b)
+		c.note(b)
 	}
 }

@@ -56,7 +56,7 @@ func (w *world) follow(c Change) {
 	who := leaseID{c.Binding.Key, c.Binding.Holder.ID}
 	was, now := w.leases[who], lease{c.Binding.Holder.MAC, c.Binding.Evidence, c.Occurrences}
 	switch {
-	case who.holder.Node != w.d.opts.Node:
+	case who.holder.Node != w.d.table.opts.Node:
 		w.t.Errorf("a change of %v", who)
 	case c.Ended && was == lease{}:
 		w.t.Errorf("%v ended and was not leased", who)
@@ -72,7 +72,7 @@ func (w *world) follow(c Change) {
 // checkLeases returns an error unless the leases are what the detector has.
 func (w *world) checkLeases() error {
 	want := map[leaseID]lease{}
-	for key := range w.d.entries {
+	for key := range w.d.table.entries {
 		holders, occurrences := w.d.LocalHolders(key)
 		for _, b := range holders {
 			want[leaseID{key, b.Holder.ID}] = lease{b.Holder.MAC, b.Evidence, occurrences}

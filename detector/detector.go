@@ -2,14 +2,11 @@ package detector
 
 import (
 	"cmp"
-	"container/list"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/dupip/dupip/internal/schedule"
 )
 
 // Options are the identity and the limits of a Detector. A limit that is zero or negative takes its default.
@@ -54,40 +51,22 @@ func (o Options) withDefaults() Options {
 // its states. Use New. It is not safe for concurrent use, and the `now` of its calls must not go
 // back.
 type Detector struct {
-	opts Options
-
-	entries map[Key]*entry
-	holders map[HolderID][]*binding
-	ifaces  map[Interface][]*binding
-	ranks   [ranks]list.List // of *binding, least recently seen first
-	open    map[*entry]struct{}
-	remotes [Host + 1]int // bindings by evidence; index 0 is not used
-	idle    list.List     // of *entry: stories without bindings, oldest first
-	history []resolved    // oldest first
-	shares  map[kind]*share
-	// What the caller has not taken yet.
-	withdrawn []Change
-	changed   []*binding
-	ended     []Ended
-
-	shared func(Key) bool // nil: no key is
-
-	due    schedule.Schedule[*entry]
-	round  uint32 // the number of the last round that began
-	counts Counts // what only grows
+	*changes
+	table     *table
+	verifier  *verifier
+	conflicts *conflicts
 }
 
 // New returns an empty Detector.
 func New(opts Options) *Detector {
-	return &Detector{
-		opts:    opts.withDefaults(),
-		entries: make(map[Key]*entry),
-		holders: make(map[HolderID][]*binding),
-		shares:  make(map[kind]*share),
-		ifaces:  make(map[Interface][]*binding),
-		open:    make(map[*entry]struct{}),
-		counts:  newCounts(),
+	opts = opts.withDefaults()
+	t := &table{
+		opts: opts, entries: make(map[Key]*entry), holders: make(map[HolderID][]*binding), ifaces: make(map[Interface][]*binding), counts: newCounts(),
 	}
+	v := &verifier{overlap: opts.MinOverlap}
+	return &Detector{&t.changes, t, v, &conflicts{
+		table: t, verifier: v, open: make(map[*entry]struct{}), history: history{shares: make(map[kind]*share)}, counts: newCounts(),
+	}}
 }
 
 // Observe records one sighting. It drops and counts a sighting that has no address, holder or known
@@ -96,88 +75,79 @@ func New(opts Options) *Detector {
 //
 // The Holder of the sighting updates the description of the binding; an unknown MAC and empty names
 // change nothing.
-func (d *Detector) Observe(s Sighting, now time.Time) (fx Effects) {
-	if s.At.IsZero() || s.At.After(now) {
-		s.At = now
+func (d *Detector) Observe(s Sighting, now time.Time) Effects {
+	if !d.table.accept(&s, now) {
+		return Effects{}
 	}
-	if !s.Key.IP.IsValid() || s.Holder.ID == (HolderID{}) || s.Evidence < Forwarded || s.Evidence > Host {
-		d.counts.Refused[refusedInvalid]++
-		return fx
-	}
-	if now.Sub(s.At) >= bindingTTL {
-		d.counts.Refused[refusedOld]++
-		return fx
-	}
-	if s.Answer && s.Evidence == Data {
-		s.Evidence = Announced // the holder itself answered
-	}
-	remote := s.Holder.ID.Node != d.opts.Node
-	if remote && !d.acceptRemote(&s, now) {
-		return fx
-	}
-
-	b := d.entries[s.Key].find(s.Holder.ID)
+	b := d.table.entries[s.Key].find(s.Holder.ID)
 	fresh := b == nil
 	if fresh {
-		if b = d.admit(&s, now); b == nil {
-			return fx
+		if b = d.table.admit(&s, now); b == nil {
+			return Effects{}
 		}
+		b.entry.conflict.inherit(b)
 	}
-	if remote {
-		d.updateRemote(b, &s)
+	if b.remote {
+		d.table.updateRemote(b, &s)
 	}
-	if d.recordSighting(b, &s, now, fresh, &fx) { // otherwise deadlines only moved to later times
-		d.update(b.entry, now, &fx)
+	changed, ok := d.table.record(b, &s, now)
+	if !ok {
+		return Effects{}
 	}
-	return fx
+	checked, lost := d.verifier.sighted(b, &s, now)
+	d.lose(b, lost, now)
+	if fresh || changed || checked { // otherwise deadlines only moved to later times
+		d.update(b.entry, now)
+	}
+	return d.effects()
 }
 
 // Withdraw ends the binding of one holder, for example because the address left its netns. It does
 // nothing when there is none.
-func (d *Detector) Withdraw(key Key, id HolderID, reason string, now time.Time) (fx Effects) {
-	if b := d.entries[key].find(id); b != nil {
-		d.remove(b, noteGone, reason, now)
-		d.update(b.entry, now, &fx)
+func (d *Detector) Withdraw(key Key, id HolderID, reason string, now time.Time) Effects {
+	if b := d.table.entries[key].find(id); b != nil {
+		d.table.remove(b, noteGone, reason, now)
+		d.update(b.entry, now)
 	}
-	return fx
+	return d.effects()
 }
 
 // WithdrawInterface ends the bindings of an interface that is gone. A holder that has the address on
 // another interface keeps its binding. The caller must drop later sightings from that interface.
-func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) (fx Effects) {
-	affected := slices.Clone(d.ifaces[i])
+func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) Effects {
+	affected := slices.Clone(d.table.ifaces[i])
 	slices.SortFunc(affected, compareBindings)
 	for _, b := range affected {
 		isOnOthers := len(b.sources) > 1
 		if isOnOthers {
-			d.dropSource(b, i)
-			isOnOthers = d.refreshEvidence(b, now, noteGoneOnOne, reason)
+			d.table.dropSource(b, i)
+			isOnOthers = d.table.refreshEvidence(b, now, noteGoneOnOne, reason)
 		}
 		if isOnOthers {
 			b.entry.record(now, b.holder.ID, noteGoneOnOne, reason)
 			if b.check != nil && b.check.phase == probing {
-				d.startRound(b, now, &fx) // the probes on the old interface may be lost
+				d.verifier.start(b, now) // the probes on the old interface may be lost
 			}
 		} else {
-			d.remove(b, noteGone, reason, now)
+			d.table.remove(b, noteGone, reason, now)
 		}
-		d.update(b.entry, now, &fx)
+		d.update(b.entry, now)
 	}
-	return fx
+	return d.effects()
 }
 
 // Tick does everything that is due at now. Afterwards Next is later than now.
-func (d *Detector) Tick(now time.Time) (fx Effects) {
-	for e := d.due.First(); e != nil && !e.at.After(now); e = d.due.First() {
-		d.advance(e, now, &fx)
+func (d *Detector) Tick(now time.Time) Effects {
+	for e := d.table.due.First(); e != nil && !e.at.After(now); e = d.table.due.First() {
+		d.advance(e, now)
 	}
-	return fx
+	return d.effects()
 }
 
 // Next returns when Tick has something to do; zero when there is nothing. It is never later than
 // the true deadline but may be earlier. It takes O(1).
 func (d *Detector) Next() time.Time {
-	if e := d.due.First(); e != nil {
+	if e := d.table.due.First(); e != nil {
 		return e.at
 	}
 	return time.Time{}
@@ -187,83 +157,83 @@ func (d *Detector) Next() time.Time {
 const maxSteps = 8
 
 // advance runs the deadlines of one entry until none is due.
-func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
+func (d *Detector) advance(e *entry, now time.Time) {
 	for range maxSteps {
 		if e.Place == 0 || e.at.After(now) {
 			return
 		}
-		d.step(e, now, fx)
+		d.step(e, now)
 	}
 	if e.Place != 0 && !e.at.After(now) {
-		d.counts.Overdue++
-		d.schedule(e, now.Add(time.Second))
+		d.table.counts.Overdue++
+		d.table.schedule(e, now.Add(time.Second))
 	}
 }
 
-// step runs the deadlines of one entry once.
-func (d *Detector) step(e *entry, now time.Time, fx *Effects) {
-	ttl := bindingTTL.String()
+// step runs the deadlines of one entry once: what was not seen for long ends, holders that are silent are lost, the conflict follows from
+// those that are left, and silent bindings are probed.
+func (d *Detector) step(e *entry, now time.Time) {
+	d.table.expire(e, now)
 	for _, b := range slices.Clone(e.bindings) {
-		if !b.stopped.IsZero() && now.Sub(b.stopped) >= stoppedTime {
-			d.remove(b, noteStopped, stoppedTime.String(), now)
-		} else if !d.refreshEvidence(b, now, noteTTL, ttl) {
-			d.remove(b, noteTTL, ttl, now)
-		}
+		d.lose(b, d.verifier.advance(b, now), now)
 	}
-	for _, b := range slices.Clone(e.bindings) {
-		d.advanceCheck(b, now, fx)
-	}
-	d.advanceConflict(e, now, fx)
+	d.conflicts.advance(e, now)
 	for _, b := range e.bindings {
-		d.probeSilent(b, now, fx) // last, because the conflict may have ended
+		d.verifier.refresh(b, now) // last, because the conflict may have ended
 	}
-	d.finish(e, now)
+	d.table.settle(e, now)
+}
+
+// lose ends a binding, or what it counts for, because its holder did not answer; nothing if it did.
+func (d *Detector) lose(b *binding, lost *loss, now time.Time) {
+	switch {
+	case lost == nil:
+	case lost.forwards:
+		d.table.forwardsOnly(b, b.because(lost.template, ""), now)
+	default:
+		d.table.remove(b, lost.template, lost.arg, now)
+	}
 }
 
 // update brings the conflict of a changed entry and its place in the schedule up to date.
-func (d *Detector) update(e *entry, now time.Time, fx *Effects) {
-	d.advanceConflict(e, now, fx)
-	d.finish(e, now)
+func (d *Detector) update(e *entry, now time.Time) {
+	d.conflicts.advance(e, now)
+	d.table.settle(e, now)
 }
 
-// finish schedules a changed entry. An entry without bindings and conflict is kept if it has a story, and
-// otherwise forgotten.
-func (d *Detector) finish(e *entry, now time.Time) {
-	d.dropRemote(e, now)
-	d.countSuppressed(e)
-	if len(e.bindings) == 0 && e.conflict == nil {
-		d.retire(e)
-		return
-	}
-	d.schedule(e, d.next(e, now))
+// effects returns what the caller has to do since they were returned last.
+func (d *Detector) effects() Effects {
+	fx := Effects{d.verifier.probes, d.conflicts.events}
+	d.verifier.probes, d.conflicts.events = nil, nil
+	return fx
 }
 
 // Describe calls f to change the description of a holder in all its bindings and open conflicts, when the
 // caller finds a name later. f must not keep its argument; it cannot change the ID. The key is that of the binding or
 // the conflict. The effects are events of confirmed conflicts.
 func (d *Detector) Describe(id HolderID, f func(Key, *Holder), now time.Time) Effects {
-	return d.describe(id, f, maps.Keys(d.open), now)
+	return d.describe(id, f, maps.Keys(d.conflicts.open), now)
 }
 
 // DescribeAt is Describe for the bindings of a holder and the open conflict of one key. It does not
 // search the other conflicts.
 func (d *Detector) DescribeAt(key Key, id HolderID, f func(Key, *Holder), now time.Time) Effects {
-	return d.describe(id, f, slices.Values([]*entry{d.entries[key]}), now)
+	return d.describe(id, f, slices.Values([]*entry{d.table.entries[key]}), now)
 }
 
-func (d *Detector) describe(id HolderID, f func(Key, *Holder), entries iter.Seq[*entry], now time.Time) (fx Effects) {
+func (d *Detector) describe(id HolderID, f func(Key, *Holder), entries iter.Seq[*entry], now time.Time) Effects {
 	describe := func(key Key, h *Holder) {
 		if h.ID == id {
 			f(key, h)
 			h.ID = id
 		}
 	}
-	for _, b := range d.holders[id] {
+	for _, b := range d.table.holders[id] {
 		describe(b.entry.key, &b.holder)
 		if b.remote {
 			b.holder.Interface = Interface{}
 		}
-		d.noteChange(b)
+		d.table.note(b)
 	}
 	for e := range entries {
 		if e == nil || e.conflict == nil {
@@ -274,7 +244,7 @@ func (d *Detector) describe(id HolderID, f func(Key, *Holder), entries iter.Seq[
 			was := *h
 			if describe(e.key, h); e.conflict.state == Confirmed {
 				if name := named(was, *h); name != "" {
-					d.event(e, EventChanged, now, name, &fx)
+					d.conflicts.event(e, EventChanged, now, name)
 				}
 			}
 		}
@@ -282,6 +252,7 @@ func (d *Detector) describe(id HolderID, f func(Key, *Holder), entries iter.Seq[
 			describe(e.key, &e.conflict.previous[i].Holder)
 		}
 	}
+	fx := d.effects()
 	slices.SortStableFunc(fx.Events, func(a, b Event) int { return a.Conflict.Key.Compare(b.Conflict.Key) })
 	return fx
 }
@@ -292,12 +263,4 @@ func named(was, is Holder) string {
 		return ""
 	}
 	return fmt.Sprintf("%s is %s", was, is)
-}
-
-func compareBindings(a, b *binding) int {
-	return cmp.Or(
-		a.entry.key.Compare(b.entry.key),
-		a.firstSeen.Compare(b.firstSeen),
-		a.holder.ID.Compare(b.holder.ID),
-	)
 }

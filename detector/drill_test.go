@@ -100,7 +100,7 @@ func TestHistoryIsShared(t *testing.T) {
 			w.do("0s b loses " + ip)
 			w.mustAudit()
 		}
-		again := New(Options{Node: w.d.opts.Node, MaxHistory: 20})
+		again := New(Options{Node: w.d.table.opts.Node, MaxHistory: 20})
 		again.Restore(w.d.Snapshot(), w.now)
 		for _, d := range []*Detector{w.d, again} {
 			all := d.Conflicts(true)
@@ -134,12 +134,12 @@ func TestHistoryKeepsTheLast(t *testing.T) {
 	for _, c := range w.d.Conflicts(true) {
 		kept[c.Key] = append(kept[c.Key], c.ID)
 	}
-	again := New(Options{Node: w.d.opts.Node, MaxHistory: 20})
+	again := New(Options{Node: w.d.table.opts.Node, MaxHistory: 20})
 	again.Restore(w.d.Snapshot(), w.now)
 	several := 0
 	for key, ids := range kept {
-		if want := w.d.entries[key].occurrences; !strings.HasSuffix(ids[0], fmt.Sprint("-", want)) || again.entries[key].occurrences != want {
-			t.Errorf("%v: %v of %d; %d after a restart", key.IP, ids, want, again.entries[key].occurrences)
+		if want := w.d.table.entries[key].occurrences; !strings.HasSuffix(ids[0], fmt.Sprint("-", want)) || again.table.entries[key].occurrences != want {
+			t.Errorf("%v: %v of %d; %d after a restart", key.IP, ids, want, again.table.entries[key].occurrences)
 		}
 		several += len(ids) - 1
 	}

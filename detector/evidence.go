@@ -2,20 +2,40 @@ package detector
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/dupip/dupip/internal/schedule"
 )
 
-// recordSighting applies a sighting to a binding. It reports whether the entry must be updated.
-func (d *Detector) recordSighting(b *binding, s *Sighting, now time.Time, fresh bool, fx *Effects) bool {
-	ev := d.effectiveEvidence(b.entry, s, now)
+// accept prepares a sighting, and reports whether it is recorded, as far as that does not depend on limits. It counts one that is not.
+func (t *table) accept(s *Sighting, now time.Time) bool {
+	if s.At.IsZero() || s.At.After(now) {
+		s.At = now
+	}
+	if !s.Key.IP.IsValid() || s.Holder.ID == (HolderID{}) || s.Evidence < Forwarded || s.Evidence > Host {
+		t.counts.Refused[refusedInvalid]++
+		return false
+	}
+	if now.Sub(s.At) >= bindingTTL {
+		t.counts.Refused[refusedOld]++
+		return false
+	}
+	if s.Answer && s.Evidence == Data {
+		s.Evidence = Announced // the holder itself answered
+	}
+	return s.Holder.ID.Node == t.opts.Node || t.acceptRemote(s, now)
+}
+
+// record applies a sighting to a binding, and reports whether that changed more than when it was seen. It does nothing if a limit is reached.
+func (t *table) record(b *binding, s *Sighting, now time.Time) (changed, ok bool) {
+	ev := b.entry.effective(s, now)
 	src := b.source(s.Holder.Interface)
 	if src == nil {
-		if !d.makeRoomOn(s.Holder.Interface, rankOf(ev, false), now) {
-			return false
+		if !t.makeRoomOn(s.Holder.Interface, rankOf(ev, false), now) {
+			return false, false
 		}
-		src = d.addSource(b, &s.Holder)
+		src = t.addSource(b, &s.Holder)
 		b.entry.record(now, s.Holder.ID, noteOtherDevice, s.Holder.InterfaceName)
 	}
 	if mac := s.Holder.MAC; mac != src.mac && mac != (MAC{}) {
@@ -38,87 +58,55 @@ func (d *Detector) recordSighting(b *binding, s *Sighting, now time.Time, fresh 
 	}
 	if ev >= Claimed {
 		if s.Answer && b.refresh.count > 0 && b.check == nil {
-			t := noteRefreshed
+			n := noteRefreshed
 			if s.Evidence == Configured {
-				t = noteListed
+				n = noteListed
 			}
-			b.entry.record(now, s.Holder.ID, t, "")
+			b.entry.record(now, s.Holder.ID, n, "")
 		}
 		b.refresh.count, b.refresh.after = 0, time.Time{}
 	}
 
 	was, pod := b.evidence, b.holder.Pod
 	if b.evidence == 0 || ev > b.evidence {
-		d.setEvidence(b, ev, now, "")
+		t.setEvidence(b, ev, now, "")
 	} else {
-		d.ranks[b.rank].MoveToBack(b.elem)
+		t.ranks[b.rank].MoveToBack(b.elem)
 	}
 	b.describe(&s.Holder)
-	d.noteChange(b)
-
-	checked := b.check != nil && d.checkSighting(b, s, now, fx)
-	return fresh || checked || b.evidence != was || b.holder.Pod != pod
+	t.note(b)
+	return b.evidence != was || b.holder.Pod != pod, true
 }
 
-// describe updates the description from the latest source.
-func (b *binding) describe(h *Holder) {
-	src := b.latestSource()
-	b.holder.Interface = src.iface
-	b.holder.InterfaceName = cmp.Or(src.name, b.holder.InterfaceName)
-	if src.mac != (MAC{}) {
-		b.holder.MAC = src.mac
+// expire ends the bindings of an entry that were not seen for long, or whose agent was stopped long ago.
+func (t *table) expire(e *entry, now time.Time) {
+	ttl := bindingTTL.String()
+	for _, b := range slices.Clone(e.bindings) {
+		if !b.stopped.IsZero() && now.Sub(b.stopped) >= stoppedTime {
+			t.remove(b, noteStopped, stoppedTime.String(), now)
+		} else if !t.refreshEvidence(b, now, noteTTL, ttl) {
+			t.remove(b, noteTTL, ttl, now)
+		}
 	}
-	if h == nil {
-		return
-	}
-	b.holder.NetnsName = cmp.Or(h.NetnsName, b.holder.NetnsName)
-	if b.holder.Bridge = cmp.Or(h.Bridge, b.holder.Bridge); !b.remote {
-		b.holder.Bridge = h.Bridge // it may have left one
-	}
-	if h.Pod != (Pod{}) {
-		b.holder.describePod(h)
-	}
-}
-
-// describePod copies the workload of another description.
-func (h *Holder) describePod(from *Holder) {
-	h.Pod, h.CreatedAt, h.Sandbox, h.Given = from.Pod, from.CreatedAt, from.Sandbox, from.Given
 }
 
 // refreshEvidence drops evidence that is older than the TTL or from a source that is gone. It
 // reports whether any is left; the caller removes a binding without.
-func (d *Detector) refreshEvidence(b *binding, now time.Time, t *template, arg string) bool {
-	ev := d.strongest(b, now)
+func (t *table) refreshEvidence(b *binding, now time.Time, n *template, arg string) bool {
+	ev := b.strongest(now)
 	if ev != 0 && ev != b.evidence {
-		d.setEvidence(b, ev, now, b.because(t, arg))
+		t.setEvidence(b, ev, now, b.because(n, arg))
 		b.describe(nil)
 	}
 	return ev != 0
 }
 
-// strongest returns the strongest evidence seen within the TTL; Forwarded if a penalty suppresses it, and 0
-// if there is none.
-func (d *Detector) strongest(b *binding, now time.Time) Evidence {
-	for ev := Host; ev >= Forwarded; ev-- {
-		if t := b.lastOf(ev); !t.IsZero() && now.Sub(t) < bindingTTL {
-			if ev <= d.suppressed(b.entry, b.holder.ID, now) {
-				return Forwarded
-			}
-			return ev
-		}
-	}
-	return 0
-}
-
-// setEvidence changes the evidence of a binding; nothing else does. If the binding does not count any more,
-// an open conflict loses its holder, and why is the reason.
-func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why string) {
+// setEvidence changes the evidence of a binding; nothing else does. If the binding does not count any more, why is the reason.
+func (t *table) setEvidence(b *binding, ev Evidence, now time.Time, why string) {
 	was := b.evidence
 	if was >= Claimed && ev < Claimed {
-		d.noteEnd(b)
-		if c := b.entry.conflict; c != nil {
-			c.lose(b, why)
-		}
+		t.withdraw(b)
+		b.entry.ceased = append(b.entry.ceased, ceased{b, b.public(), why})
 		if b.check != nil {
 			b.check.unpair()
 		}
@@ -126,13 +114,13 @@ func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why strin
 	}
 	if ev == 0 || was >= Claimed && ev < Claimed {
 		for i := range b.sources {
-			d.noteEnded(b, b.sources[i].iface)
+			t.forgotten(b, b.sources[i].iface)
 		}
 	}
 	b.evidence = ev
 	if b.remote {
-		d.remotes[was]--
-		d.remotes[ev]++
+		t.remotes[was]--
+		t.remotes[ev]++
 	}
 	if was < Claimed && ev >= Claimed {
 		b.counted, b.life = b.lastOf(ev), uint64(now.UnixNano())
@@ -148,21 +136,21 @@ func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why strin
 	}
 
 	if b.elem != nil {
-		d.ranks[b.rank].Remove(b.elem)
+		t.ranks[b.rank].Remove(b.elem)
 		b.elem = nil
 	}
 	if ev != 0 {
-		b.rank = rankOf(ev, b.entry.penalty(b.holder.ID) != nil)
-		b.elem = d.ranks[b.rank].PushBack(b)
+		b.rank = rankOf(ev, b.entry.penalties.of(b.holder.ID) != nil)
+		b.elem = t.ranks[b.rank].PushBack(b)
 	}
-	d.noteChange(b)
+	t.note(b)
 }
 
 // forwardsOnly changes the evidence of a binding to Forwarded.
-func (d *Detector) forwardsOnly(b *binding, why string, now time.Time) {
+func (t *table) forwardsOnly(b *binding, why string, now time.Time) {
 	for i := range b.sources {
 		last := &b.sources[i].last
 		*last = [Host + 1]time.Time{Forwarded: b.sources[i].seen()}
 	}
-	d.setEvidence(b, Forwarded, now, why)
+	t.setEvidence(b, Forwarded, now, why)
 }

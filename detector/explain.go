@@ -10,7 +10,7 @@ import (
 // network. It searches the whole table.
 func (d *Detector) Explain(ip netip.Addr) []Story {
 	var stories []Story
-	for _, e := range d.entries {
+	for _, e := range d.table.entries {
 		if e.key.IP == ip {
 			stories = append(stories, d.story(e))
 		}
@@ -20,14 +20,14 @@ func (d *Detector) Explain(ip netip.Addr) []Story {
 }
 
 func (d *Detector) story(e *entry) Story {
-	s := Story{Key: e.key, Verdict: d.verdict(e)}
+	s := Story{Key: e.key, Verdict: e.verdict()}
 	for _, b := range slices.SortedFunc(slices.Values(e.bindings), compareBindings) {
 		s.Bindings = append(s.Bindings, b.public())
 	}
 	if e.conflict != nil {
 		s.Conflict = new(e.conflict.public(e))
 	} else {
-		s.Conflict = d.lastResolved(e)
+		s.Conflict = d.conflicts.history.last(e.key)
 	}
 	for _, f := range slices.Backward(e.former) {
 		if f.here && e.find(f.Holder.ID) == nil {
@@ -35,13 +35,29 @@ func (d *Detector) story(e *entry) Story {
 		}
 	}
 	for i := range e.notes {
-		s.Notes = append(s.Notes, e.public(&e.notes[i]))
+		s.Notes = append(s.Notes, e.publicNote(&e.notes[i]))
 	}
 	return s
 }
 
+// publicNote returns a note as a copy for callers of the package.
+func (e *entry) publicNote(n *note) Note {
+	text := fmt.Sprintf(n.text, n.arg)
+	if n.template == noteAnswer || n.template == noteAnswerAgain {
+		text += " after " + roughly(n.took)
+	}
+	if n.count > 1 {
+		text += fmt.Sprintf(" (%d times)", n.count)
+	}
+	holder := Holder{ID: n.holder, Interface: Interface{n.holder.Ifindex, n.holder.Generation}}
+	if h := e.described(n.holder); h != nil {
+		holder.Pod, holder.NetnsName, holder.InterfaceName = h.Pod, h.NetnsName, h.InterfaceName
+	}
+	return Note{At: n.at, Kind: n.kind, Holder: holder, Text: text}
+}
+
 // verdict says in one sentence why this is or is not a conflict.
-func (d *Detector) verdict(e *entry) string {
+func (e *entry) verdict() string {
 	if c := e.conflict; c != nil {
 		return c.verdict(e)
 	}
@@ -144,50 +160,6 @@ func liveHolders(n int) string {
 	}
 	return number(n) + " live holders"
 }
-
-// proof says what two rounds have shown of these holders.
-func (c *conflict) proof(holders string) string {
-	configured := 0
-	for _, l := range c.listed {
-		if l.live != nil && l.live.check != nil && l.live.check.configured {
-			configured++
-		}
-	}
-	if configured == 0 {
-		return fmt.Sprintf("%s answered both rounds %s apart", holders, roughly(c.overlap))
-	}
-	by := "1 by the list of its kernel"
-	if configured > 1 {
-		by = fmt.Sprintf("%d by the lists of their kernels", configured)
-	}
-	return fmt.Sprintf("%s had it in both rounds %s apart, %s", holders, roughly(c.overlap), by)
-}
-
-// pending says why a suspected conflict of these holders is not confirmed yet.
-func (c *conflict) pending(list []*binding) string {
-	if c.isAwaiting(list) {
-		was := Suspected
-		if !c.confirmedAt.IsZero() {
-			was = Confirmed
-		}
-		return was.String() + " before the agent's restart, its holders are not all seen again yet"
-	}
-	what := "being verified"
-	if !c.restoredAt.IsZero() {
-		what = "being verified again after the agent's restart"
-	}
-	for _, b := range list {
-		if k := b.check; k != nil && (k.phase == blocked || k.noReply > 0) {
-			return fmt.Sprintf("one cannot be probed (%s)", k.deferral.reason)
-		} else if k != nil && k.phase == waiting {
-			what = fmt.Sprintf("one is not probed yet (%s)", k.deferral.reason)
-		}
-	}
-	return what
-}
-
-// isAwaiting reports whether not all holders of a restored conflict are seen again.
-func (c *conflict) isAwaiting(list []*binding) bool { return !c.restoredAt.IsZero() && !enough(list) }
 
 // number is a number from 0 on, as sentences have it.
 func number(n int) string {

@@ -256,7 +256,7 @@ func TestNamesOfHoldersThatAreGone(t *testing.T) {
 			t.Fatalf("%d notes of the holder", noted)
 		}
 	}
-	if e := w.d.entries[Key{"default", defaultIP}]; len(e.former) > maxNotes {
+	if e := w.d.table.entries[Key{"default", defaultIP}]; len(e.former) > maxNotes {
 		t.Errorf("%d names are kept", len(e.former))
 	}
 	w.mustAudit()

@@ -2,9 +2,16 @@ package detector
 
 import "slices"
 
+// history has the conflicts that are resolved. It must not know more of them than that.
+type history struct {
+	list   []resolved // oldest first
+	shares map[kind]*share
+}
+
 // resolved is a conflict in the history.
 type resolved struct {
 	Conflict
+	entry *entry
 	share *share
 }
 
@@ -17,52 +24,50 @@ type share struct {
 // kind is what conflicts have in common that share a part of the history: two holders, or that they are drills, which have none.
 type kind [2]HolderID
 
-// addToHistory adds a resolved conflict to the history, which may drop another one.
-func (d *Detector) addToHistory(e *entry, c Conflict) {
+// add adds a resolved conflict.
+func (h *history) add(e *entry, c Conflict) {
 	k := kindOf(&c)
-	if d.shares[k] == nil {
-		d.shares[k] = &share{kind: k}
+	if h.shares[k] == nil {
+		h.shares[k] = &share{kind: k}
 	}
-	d.shares[k].size++
-	d.history = append(d.history, resolved{c.clone(), d.shares[k]})
+	h.shares[k].size++
+	h.list = append(h.list, resolved{c.clone(), e, h.shares[k]})
 	e.kept++
-	d.trimHistory()
 }
 
-// trimHistory drops conflicts beyond MaxHistory.
-func (d *Detector) trimHistory() {
-	for len(d.history) > d.opts.MaxHistory {
-		drop := d.leastMissed()
-		e, of := d.entries[d.history[drop].Key], d.history[drop].share
-		if of.size--; of.size == 0 {
-			delete(d.shares, of.kind)
+// trim drops conflicts until there are at most so many, and returns the entries of those.
+func (h *history) trim(most int) (dropped []*entry) {
+	for len(h.list) > most {
+		drop := h.leastMissed()
+		r := h.list[drop]
+		if r.share.size--; r.share.size == 0 {
+			delete(h.shares, r.share.kind)
 		}
-		d.history = slices.Delete(d.history, drop, drop+1)
-		e.kept--
-		if len(e.bindings) == 0 && e.conflict == nil {
-			d.retire(e)
-		}
+		h.list = slices.Delete(h.list, drop, drop+1)
+		r.entry.kept--
+		dropped = append(dropped, r.entry)
 	}
+	return dropped
 }
 
 // leastMissed returns the index of the conflict to drop next: the oldest one of the kind that there are most of. Two pods can make any
 // number of conflicts, and anybody drills: those of others stay. The last one of a key stays while there are others of the key, because
 // it has the number from which the next one is counted.
-func (d *Detector) leastMissed() int {
+func (h *history) leastMissed() int {
 	most, last := 0, -1
-	for _, r := range d.history {
+	for _, r := range h.list {
 		most = max(most, r.share.size)
 	}
-	for i, r := range d.history {
+	for i, r := range h.list {
 		if r.share.size < most {
 			continue
 		}
 		ofKey := func(o resolved) bool { return o.Key == r.Key }
-		if d.entries[r.Key].kept == 1 || slices.ContainsFunc(d.history[i+1:], ofKey) {
+		if r.entry.kept == 1 || slices.ContainsFunc(h.list[i+1:], ofKey) {
 			return i
 		}
 		if last < 0 {
-			last = slices.IndexFunc(d.history, ofKey)
+			last = slices.IndexFunc(h.list, ofKey)
 		}
 	}
 	return last
@@ -80,10 +85,10 @@ func kindOf(c *Conflict) kind {
 	return kind{a, b}
 }
 
-// lastResolved returns the last resolved conflict of an entry, or nil.
-func (d *Detector) lastResolved(e *entry) *Conflict {
-	for _, c := range slices.Backward(d.history) {
-		if c.Key == e.key {
+// last returns the last conflict of a key, or nil.
+func (h *history) last(key Key) *Conflict {
+	for _, c := range slices.Backward(h.list) {
+		if c.Key == key {
 			return new(c.clone())
 		}
 	}

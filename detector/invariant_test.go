@@ -18,21 +18,21 @@ type ceiling struct{ bindings, perInterface int }
 
 // narrow sets the ceiling before the limits are lowered: bindings that exist may stay.
 func (c *ceiling) narrow(d *Detector) {
-	*c = ceiling{max(4, d.size()), 2}
-	for _, on := range d.ifaces {
+	*c = ceiling{max(4, d.table.size()), 2}
+	for _, on := range d.table.ifaces {
 		c.perInterface = max(c.perInterface, len(on))
 	}
 }
 
 // audit returns an error if the state of a Detector breaks an invariant.
 func audit(d *Detector) error {
-	return auditUnder(d, ceiling{d.opts.MaxBindings, d.opts.MaxPerInterface})
+	return auditUnder(d, ceiling{d.table.opts.MaxBindings, d.table.opts.MaxPerInterface})
 }
 
 func auditUnder(d *Detector, limits ceiling) error {
 	perInterface, perHolder, ofHosts, size := map[Interface]int{}, map[HolderID]int{}, map[Interface]bool{}, 0
-	elsewhere := [Host + 1]int{d.remotes[0]}
-	for key, e := range d.entries {
+	elsewhere := [Host + 1]int{d.table.remotes[0]}
+	for key, e := range d.table.entries {
 		switch {
 		case e.key != key:
 			return fmt.Errorf("entry %v under %v", e.key, key)
@@ -47,7 +47,7 @@ func auditUnder(d *Detector, limits ceiling) error {
 		case len(e.bindings) > maxHolders || len(e.notes) > maxNotes || len(e.former) > maxNotes+1+MaxFormer || len(e.penalties) > maxPenalties:
 			return fmt.Errorf("%v: %d bindings, %d notes, %d penalties", key, len(e.bindings), len(e.notes), len(e.penalties))
 		}
-		if _, open := d.open[e]; open != (e.conflict != nil) {
+		if _, open := d.conflicts.open[e]; open != (e.conflict != nil) {
 			return fmt.Errorf("%v: open %v", key, open)
 		}
 		if e.conflict == nil && !e.shared && enough(e.counting()) {
@@ -79,7 +79,7 @@ func auditUnder(d *Detector, limits ceiling) error {
 				return fmt.Errorf("%v: %v counts since %v", key, b.evidence, b.counted)
 			case b.check != nil && (e.conflict == nil || !b.counts()):
 				return fmt.Errorf("%v: a check for nothing", key)
-			case b.remote != (b.holder.ID.Node != d.opts.Node):
+			case b.remote != (b.holder.ID.Node != d.table.opts.Node):
 				return fmt.Errorf("%v: %v is remote: %v", key, b, b.remote)
 			case b.remote && (!b.counts() || b.holder.Interface != (Interface{}) || len(b.sources) != 1):
 				return fmt.Errorf("%v: a remote binding of %v on %v", key, b.evidence, b.holder.Interface)
@@ -92,7 +92,7 @@ func auditUnder(d *Detector, limits ceiling) error {
 			for _, s := range b.sources {
 				perInterface[s.iface]++
 				ofHosts[s.iface] = strings.HasPrefix(b.holder.NetnsName, "host")
-				if !slices.Contains(d.ifaces[s.iface], b) {
+				if !slices.Contains(d.table.ifaces[s.iface], b) {
 					return fmt.Errorf("%v: not on %v", key, s.iface)
 				}
 			}
@@ -105,26 +105,26 @@ func auditUnder(d *Detector, limits ceiling) error {
 		}
 	}
 	for i, n := range perInterface {
-		if n != len(d.ifaces[i]) || n > limits.perInterface && !ofHosts[i] {
-			return fmt.Errorf("%v: %d bindings, indexed %d", i, n, len(d.ifaces[i]))
+		if n != len(d.table.ifaces[i]) || n > limits.perInterface && !ofHosts[i] {
+			return fmt.Errorf("%v: %d bindings, indexed %d", i, n, len(d.table.ifaces[i]))
 		}
 	}
 	for id, n := range perHolder {
-		if n != len(d.holders[id]) {
-			return fmt.Errorf("%v: %d bindings, indexed %d", id, n, len(d.holders[id]))
+		if n != len(d.table.holders[id]) {
+			return fmt.Errorf("%v: %d bindings, indexed %d", id, n, len(d.table.holders[id]))
 		}
 	}
 	switch {
-	case len(d.ifaces) != len(perInterface) || len(d.holders) != len(perHolder):
-		return fmt.Errorf("indexes of %d interfaces, %d holders", len(d.ifaces), len(d.holders))
-	case elsewhere != d.remotes:
-		return fmt.Errorf("remote bindings %v, counted %v", elsewhere, d.remotes)
-	case size != d.size() || size > limits.bindings:
-		return fmt.Errorf("%d bindings, ranked %d", size, d.size())
-	case len(d.history) > d.opts.MaxHistory || d.idle.Len() > d.opts.MaxHistory:
-		return fmt.Errorf("history %d, idle %d", len(d.history), d.idle.Len())
-	case d.counts.Overdue != 0:
-		return fmt.Errorf("%d deadlines were not used up", d.counts.Overdue)
+	case len(d.table.ifaces) != len(perInterface) || len(d.table.holders) != len(perHolder):
+		return fmt.Errorf("indexes of %d interfaces, %d holders", len(d.table.ifaces), len(d.table.holders))
+	case elsewhere != d.table.remotes:
+		return fmt.Errorf("remote bindings %v, counted %v", elsewhere, d.table.remotes)
+	case size != d.table.size() || size > limits.bindings:
+		return fmt.Errorf("%d bindings, ranked %d", size, d.table.size())
+	case len(d.conflicts.history.list) > d.table.opts.MaxHistory || d.table.idle.Len() > d.table.opts.MaxHistory:
+		return fmt.Errorf("history %d, idle %d", len(d.conflicts.history.list), d.table.idle.Len())
+	case d.table.counts.Overdue != 0:
+		return fmt.Errorf("%d deadlines were not used up", d.table.counts.Overdue)
 	}
 	return nil
 }
@@ -213,7 +213,7 @@ func FuzzDetector(f *testing.F) {
 				w.do(fmt.Sprintf("0s %s %s %s", name, verb, ip))
 			}
 			if verb == "restarts" {
-				limits = ceiling{w.d.opts.MaxBindings, w.d.opts.MaxPerInterface}
+				limits = ceiling{w.d.table.opts.MaxBindings, w.d.table.opts.MaxPerInterface}
 				clear(restored)
 				for _, c := range w.d.Snapshot().Open {
 					restored[c.State]++
@@ -229,7 +229,7 @@ func FuzzDetector(f *testing.F) {
 			data = data[3:]
 		}
 		w.take()
-		for i := range w.d.ifaces {
+		for i := range w.d.table.ifaces {
 			w.apply(w.d.WithdrawInterface(i, "the end", w.now))
 		}
 		w.pending = nil

@@ -74,7 +74,7 @@ func (n *network) send(from, to string, do func()) {
 
 func (n *network) world(node string) *world {
 	for _, w := range n.worlds {
-		if w.d.opts.Node == node {
+		if w.d.table.opts.Node == node {
 			return w
 		}
 	}
@@ -84,7 +84,7 @@ func (n *network) world(node string) *world {
 
 // update turns the changes of a node into leases.
 func (n *network) update(w *world) {
-	node := w.d.opts.Node
+	node := w.d.table.opts.Node
 	for _, c := range w.d.TakeChanges() {
 		w.follow(c)
 		who := leaseID{c.Binding.Key, c.Binding.Holder.ID}
@@ -177,7 +177,7 @@ func (n *network) probe(w *world, s Probe) {
 	for _, wait := range []time.Duration{0, 150, 450, 1000} {
 		n.in(wait*time.Millisecond, func() {
 			if !q.done {
-				n.send(w.d.opts.Node, s.Holder.Node, func() { n.receive(q) })
+				n.send(w.d.table.opts.Node, s.Holder.Node, func() { n.receive(q) })
 			}
 		})
 	}
@@ -215,7 +215,7 @@ func (n *network) receive(q *request) {
 	case a.has[q.s.Key.IP] && !a.mute:
 		n.in(delay, func() {
 			at, occurrences := n.now, 0
-			if e := w.d.entries[q.s.Key]; e != nil {
+			if e := w.d.table.entries[q.s.Key]; e != nil {
 				occurrences = e.occurrences
 			}
 			q.reply = func() {
@@ -239,7 +239,7 @@ func (n *network) reply(q *request) {
 	if q.reply == nil {
 		return
 	}
-	n.send(q.s.Holder.Node, q.from.d.opts.Node, func() {
+	n.send(q.s.Holder.Node, q.from.d.table.opts.Node, func() {
 		if !q.done {
 			q.done = true
 			q.reply()

@@ -35,7 +35,7 @@ func (n *network) quiet() {
 			n.t.Errorf("node %d: still open: %+v", i+1, open)
 		}
 		for _, b := range w.d.Bindings(nil) {
-			if b.Holder.ID.Node != w.d.opts.Node {
+			if b.Holder.ID.Node != w.d.table.opts.Node {
 				n.t.Errorf("node %d still knows %+v", i+1, b.Holder)
 			}
 		}

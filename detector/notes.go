@@ -3,7 +3,6 @@ package detector
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -49,12 +48,12 @@ var (
 	noteConflict      = &template{kind: NoteConflict, text: "%s"}
 )
 
-// because returns the reason of a template with the holder's name. arg replaces a %s at its end.
-func (b *binding) because(t *template, arg string) string {
-	if reason, ok := strings.CutSuffix(t.reason, "%s"); ok {
-		return b.String() + " " + reason + arg
-	}
-	return b.String() + " " + t.reason
+// story is what happened to an address, and who had it. It must not know what follows from that.
+type story struct {
+	notes    []note
+	former   []former // holders that are gone: the last ones of this node, and those of notes, the last one last
+	faded    string   // why the last suspicion faded; empty if there was a conflict since
+	hasStory bool     // there once was a holder that counted
 }
 
 type note struct {
@@ -66,53 +65,26 @@ type note struct {
 	count  int
 }
 
-// public returns a note as a copy for callers of the package.
-func (e *entry) public(n *note) Note {
-	text := fmt.Sprintf(n.text, n.arg)
-	if n.template == noteAnswer || n.template == noteAnswerAgain {
-		text += " after " + roughly(n.took)
-	}
-	if n.count > 1 {
-		text += fmt.Sprintf(" (%d times)", n.count)
-	}
-	holder := Holder{ID: n.holder, Interface: Interface{n.holder.Ifindex, n.holder.Generation}}
-	if h := e.described(n.holder); h != nil {
-		holder.Pod, holder.NetnsName, holder.InterfaceName = h.Pod, h.NetnsName, h.InterfaceName
-	}
-	return Note{At: n.at, Kind: n.kind, Holder: holder, Text: text}
-}
-
-// described returns the description of a holder that has or had a binding; nil if it is not known.
-func (e *entry) described(id HolderID) *Holder {
-	if b := e.find(id); b != nil {
-		return &b.holder
-	}
-	if n := e.formerOf(id); n >= 0 {
-		return &e.former[n].Holder
-	}
-	return nil
-}
-
 // record adds a note. A repeat that has nothing new moves the earlier note to the end and counts
 // it, unless a conflict changed its state in between. The result is valid until the next call.
-func (e *entry) record(now time.Time, id HolderID, t *template, arg string) *note {
+func (s *story) record(now time.Time, id HolderID, t *template, arg string) *note {
 	n := note{template: t, at: now, holder: id, arg: arg, count: 1}
 	if t.fold {
-		for i := len(e.notes) - 1; i >= 0 && e.notes[i].template != noteConflict; i-- {
-			old := e.notes[i]
+		for i := len(s.notes) - 1; i >= 0 && s.notes[i].template != noteConflict; i-- {
+			old := s.notes[i]
 			same := old.arg == arg || t == noteOtherMAC || t == noteLate // these come in any number
 			if old.template == t && old.holder == id && same {
 				n.count += old.count
-				e.notes = slices.Delete(e.notes, i, i+1)
+				s.notes = slices.Delete(s.notes, i, i+1)
 				break
 			}
 		}
 	}
-	if len(e.notes) == maxNotes {
-		e.notes = slices.Delete(e.notes, 0, 1)
+	if len(s.notes) == maxNotes {
+		s.notes = slices.Delete(s.notes, 0, 1)
 	}
-	e.notes = append(e.notes, n)
-	return &e.notes[len(e.notes)-1]
+	s.notes = append(s.notes, n)
+	return &s.notes[len(s.notes)-1]
 }
 
 // roughly prints a duration with two digits or so.

@@ -42,74 +42,64 @@ func (p *penalty) suppresses() Evidence {
 	return Announced
 }
 
-// penalty returns the penalty of a holder, nil if it has none. The entry may be nil.
-func (e *entry) penalty(id HolderID) *penalty {
-	if e == nil {
-		return nil
-	}
-	for i := range e.penalties {
-		if e.penalties[i].holder == id {
-			return &e.penalties[i]
+// penalties are those of the holders of one key.
+type penalties []penalty
+
+// of returns the penalty of a holder, nil if it has none.
+func (all penalties) of(id HolderID) *penalty {
+	for i := range all {
+		if all[i].holder == id {
+			return &all[i]
 		}
 	}
 	return nil
 }
 
 // suppressed returns the strongest evidence of a holder that does not count now; 0 for none.
-func (d *Detector) suppressed(e *entry, id HolderID, now time.Time) Evidence {
-	if p := e.penalty(id); p != nil && !p.lifted && now.Before(p.until()) {
+func (all penalties) suppressed(id HolderID, now time.Time) Evidence {
+	if p := all.of(id); p != nil && !p.lifted && now.Before(p.until()) {
 		return p.suppresses()
 	}
 	return 0
 }
 
-// penalize suppresses a holder that did not answer, and returns for how long. A remote holder is penalized
-// as if it had announced the address, because only its own node knows its evidence.
-func (d *Detector) penalize(b *binding, now time.Time) time.Duration {
-	e, id := b.entry, b.holder.ID
-	e.penalties = slices.DeleteFunc(e.penalties, func(p penalty) bool { return now.Sub(p.at) >= bindingTTL })
-	p := e.penalty(id)
+// add suppresses a holder that did not answer, and returns for how long. announced is whether it announced the address, as far as is
+// known: of a remote holder only its own node knows the evidence.
+func (all *penalties) add(id HolderID, announced bool, now time.Time) time.Duration {
+	*all = slices.DeleteFunc(*all, func(p penalty) bool { return now.Sub(p.at) >= bindingTTL })
+	p := all.of(id)
 	if p == nil {
-		if len(e.penalties) == maxPenalties {
-			e.penalties = slices.Delete(e.penalties, 0, 1)
+		if len(*all) == maxPenalties {
+			*all = slices.Delete(*all, 0, 1)
 		}
-		e.penalties = append(e.penalties, penalty{holder: id})
-		p = &e.penalties[len(e.penalties)-1]
+		*all = append(*all, penalty{holder: id})
+		p = &(*all)[len(*all)-1]
 	}
-	if b.remote || b.evidence != Data || p.level > 0 {
+	if announced || p.level > 0 {
 		p.level++
 	}
 	p.at, p.lifted = now, false
 	return p.until().Sub(now)
 }
 
-// resetPenalty forgets the penalty of a holder.
-func (e *entry) resetPenalty(id HolderID) {
-	e.penalties = slices.DeleteFunc(e.penalties, func(p penalty) bool { return p.holder == id })
+// reset forgets the penalty of a holder.
+func (all *penalties) reset(id HolderID) {
+	*all = slices.DeleteFunc(*all, func(p penalty) bool { return p.holder == id })
 }
 
-// effectiveEvidence returns the evidence of a sighting, which is Forwarded while a penalty suppresses it. A
-// sighting with stronger evidence resets the penalty.
-func (d *Detector) effectiveEvidence(e *entry, s *Sighting, now time.Time) Evidence {
+// effective returns the evidence of a sighting, which is Forwarded while a penalty suppresses it. A sighting with stronger
+// evidence resets the penalty.
+func (all *penalties) effective(s *Sighting, now time.Time) Evidence {
 	id := s.Holder.ID
-	switch p := e.penalty(id); {
+	switch p := all.of(id); {
 	case p == nil || s.Evidence == Forwarded:
 	case s.Answer && p.level > 0:
 		p.lifted = true
 	case s.Answer, s.Evidence > p.suppresses(), s.Evidence == Claimed && p.level == 0: // a claim is an announcement
-		e.resetPenalty(id)
+		all.reset(id)
 	}
-	if s.Evidence <= d.suppressed(e, id, now) {
+	if s.Evidence <= all.suppressed(id, now) {
 		return Forwarded
 	}
 	return s.Evidence
-}
-
-// SuppressedUntil returns until when a holder is not to be probed again, because it announced the address
-// and did not answer in a round; zero for at once.
-func (d *Detector) SuppressedUntil(key Key, id HolderID) time.Time {
-	if p := d.entries[key].penalty(id); p != nil && p.level > 0 {
-		return p.until()
-	}
-	return time.Time{}
 }

@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 )
 
 // Bindings returns the bindings that keep accepts (nil accepts all), ordered by network, address
 // and FirstSeen, also those of remote holders. keep must not retain its argument.
 func (d *Detector) Bindings(keep func(*Binding) bool) []Binding {
-	list := make([]Binding, 0, d.size())
-	for _, e := range d.entries {
+	list := make([]Binding, 0, d.table.size())
+	for _, e := range d.table.entries {
 		for _, b := range e.bindings {
 			if p := b.public(); keep == nil || keep(&p) {
 				list = append(list, p)
@@ -24,13 +25,13 @@ func (d *Detector) Bindings(keep func(*Binding) bool) []Binding {
 // Conflicts returns the open suspicions and conflicts by SuspectedAt and, with all, after them the
 // resolved ones that are remembered, the newest first.
 func (d *Detector) Conflicts(all bool) []Conflict {
-	list := make([]Conflict, 0, len(d.open))
-	for e := range d.open {
+	list := make([]Conflict, 0, len(d.conflicts.open))
+	for e := range d.conflicts.open {
 		list = append(list, e.conflict.public(e))
 	}
 	slices.SortFunc(list, compareConflicts)
 	if all {
-		for _, c := range slices.Backward(d.history) {
+		for _, c := range slices.Backward(d.conflicts.history.list) {
 			list = append(list, c.clone())
 		}
 	}
@@ -114,30 +115,23 @@ func newCounts() Counts {
 	}
 }
 
-// countsOf returns where the steps of an entry's conflict are counted; nobody reads those of drills.
-func (d *Detector) countsOf(e *entry) *Counts {
-	if e.conflict.isDrill(e) {
-		return new(newCounts())
-	}
-	return &d.counts
-}
-
 // Counts returns the present figures. Its run time is linear in the number of open conflicts.
 func (d *Detector) Counts() Counts {
-	c := d.counts
-	c.Refused, c.Evicted = maps.Clone(c.Refused), maps.Clone(c.Evicted)
-	c.Confirmed, c.Suppressed = maps.Clone(c.Confirmed), maps.Clone(c.Suppressed)
-	c.Keys, c.History = d.due.Len(), len(d.history)
+	t, l := d.table, d.conflicts
+	c := l.counts
+	c.Refused, c.Evicted, c.Suppressed = maps.Clone(t.counts.Refused), maps.Clone(t.counts.Evicted), maps.Clone(t.counts.Suppressed)
+	c.Confirmed, c.Overdue = maps.Clone(c.Confirmed), t.counts.Overdue
+	c.Keys, c.History = t.due.Len(), len(l.history.list)
 	c.Bindings, c.Open, c.Drills = make(map[Evidence]int), make(map[StateScope]int), map[State]int{Suspected: 0, Confirmed: 0}
 	for ev := Forwarded; ev <= Host; ev++ {
-		c.Bindings[ev] = d.ranks[rankOf(ev, true)].Len() - d.remotes[ev]
-		c.Remote += d.remotes[ev]
+		c.Bindings[ev] = t.ranks[rankOf(ev, true)].Len() - t.remotes[ev]
+		c.Remote += t.remotes[ev]
 	}
-	c.Bindings[Forwarded] += d.ranks[rankForwarded].Len()
+	c.Bindings[Forwarded] += t.ranks[rankForwarded].Len()
 	for s := range c.Confirmed {
 		c.Open[StateScope{Suspected, s}], c.Open[StateScope{Confirmed, s}] = 0, 0
 	}
-	for e := range d.open {
+	for e := range l.open {
 		p := e.conflict.public(e)
 		if p.IsDrill() {
 			c.Drills[p.State]++
@@ -149,10 +143,38 @@ func (d *Detector) Counts() Counts {
 }
 
 // Refused returns the same counts as [Detector.Counts], without its other work.
-func (d *Detector) Refused() map[string]uint64 { return maps.Clone(d.counts.Refused) }
+func (d *Detector) Refused() map[string]uint64 { return maps.Clone(d.table.counts.Refused) }
 
 // Holds reports whether the holder has a binding of the key that supports a suspicion.
 func (d *Detector) Holds(key Key, id HolderID) bool {
-	b := d.entries[key].find(id)
+	b := d.table.entries[key].find(id)
 	return b != nil && b.counts()
+}
+
+// SuppressedUntil returns until when a holder is not to be probed again, because it announced the address
+// and did not answer in a round; zero for at once.
+func (d *Detector) SuppressedUntil(key Key, id HolderID) time.Time {
+	if e := d.table.entries[key]; e != nil {
+		if p := e.penalties.of(id); p != nil && p.level > 0 {
+			return p.until()
+		}
+	}
+	return time.Time{}
+}
+
+// LocalHolders returns the local bindings of a key that count, the oldest first, and the number of resolved conflicts of
+// the key that this node knows of. There are no bindings if the key is declared shared.
+func (d *Detector) LocalHolders(key Key) (list []Binding, occurrences int) {
+	e := d.table.entries[key]
+	if e == nil || e.shared {
+		return nil, 0
+	}
+	for _, b := range e.counting() {
+		if !b.remote {
+			p := b.public()
+			p.Life = b.life
+			list = append(list, p)
+		}
+	}
+	return list, e.occurrences
 }

@@ -195,8 +195,8 @@ func TestObserveRefusesNonsense(t *testing.T) {
 	old := good
 	old.At = w.now.Add(-5 * time.Minute)
 	w.apply(w.d.Observe(old, w.now))
-	if n := w.d.Counts().Refused; n[refusedInvalid] != 4 || n[refusedOld] != 1 || len(w.d.entries) != 0 {
-		t.Errorf("refused %v, entries %d", n, len(w.d.entries))
+	if n := w.d.Counts().Refused; n[refusedInvalid] != 4 || n[refusedOld] != 1 || len(w.d.table.entries) != 0 {
+		t.Errorf("refused %v, entries %d", n, len(w.d.table.entries))
 	}
 	// A time that is missing or in the future becomes now.
 	good.At = w.now.Add(time.Hour)

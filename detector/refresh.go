@@ -18,7 +18,7 @@ type refresh struct {
 // refreshDue returns when to probe a silent binding next; zero for never. It is half the TTL after
 // the last evidence and then three quarters, rounded up to full seconds, because waking the agent costs
 // more than a probe.
-func (d *Detector) refreshDue(b *binding) time.Time {
+func (b *binding) refreshDue() time.Time {
 	if !b.counts() || b.remote || b.refresh.count >= 2 {
 		return time.Time{}
 	}
@@ -37,15 +37,15 @@ func (d *Detector) refreshDue(b *binding) time.Time {
 	return at
 }
 
-// probeSilent probes a silent binding that is due.
-func (d *Detector) probeSilent(b *binding, now time.Time, fx *Effects) {
-	due := d.refreshDue(b)
+// refresh probes a silent binding that is due.
+func (v *verifier) refresh(b *binding, now time.Time) {
+	due := b.refreshDue()
 	if b.entry.conflict != nil || due.IsZero() || due.After(now) {
 		return
 	}
 	b.refresh.count++
 	b.refresh.after = now.Add(bindingTTL / 8) // after a suspicion, both probes may be overdue
-	fx.Probes = append(fx.Probes, Probe{
+	v.probes = append(v.probes, Probe{
 		Key: b.entry.key, Holder: b.holder.ID, Interface: b.latestSource().iface, Purpose: Refresh,
 	})
 }

@@ -214,7 +214,7 @@ func TestFirstSeenElsewhereOnlyGoesBack(t *testing.T) {
 		s := w.actor("b@n2").sighting(defaultIP, Announced, w.now)
 		s.FirstSeen = w.now.Add(-step.says)
 		w.observe(s)
-		b := w.d.entries[s.Key].find(s.Holder.ID)
+		b := w.d.table.entries[s.Key].find(s.Holder.ID)
 		if got := w.now.Sub(b.firstSeen); got != step.want {
 			t.Errorf("its node says %v ago: first seen %v ago, want %v", step.says, got, step.want)
 		}
@@ -229,7 +229,7 @@ func TestHostileBindings(t *testing.T) {
 	hostile.FirstSeen, hostile.Occurrences = time.Unix(0, 0), math.MaxInt
 	hostile.Holder.Interface = w.actor("a").iface // not an interface of this node
 	w.d.Observe(hostile, w.now)
-	if n := len(w.d.ifaces[w.actor("a").iface]); n != 1 {
+	if n := len(w.d.table.ifaces[w.actor("a").iface]); n != 1 {
 		t.Errorf("%d bindings on a's interface", n)
 	}
 	for _, b := range w.d.Bindings(nil) {

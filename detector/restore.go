@@ -1,7 +1,6 @@
 package detector
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,8 +31,8 @@ type Snapshot struct {
 
 // Snapshot returns copies of all conflicts, for [Detector.Restore]. Unreachable is not set.
 func (d *Detector) Snapshot() Snapshot {
-	s := Snapshot{Open: make([]Conflict, 0, len(d.open)), History: make([]Conflict, 0, len(d.history))}
-	for e := range d.open {
+	s := Snapshot{Open: make([]Conflict, 0, len(d.conflicts.open)), History: make([]Conflict, 0, len(d.conflicts.history.list))}
+	for e := range d.conflicts.open {
 		c := e.conflict.public(e)
 		c.Pending = "" // is so now
 		if at := e.conflict.confirmedAt; !at.IsZero() {
@@ -42,7 +41,7 @@ func (d *Detector) Snapshot() Snapshot {
 		s.Open = append(s.Open, c)
 	}
 	slices.SortFunc(s.Open, compareConflicts)
-	for _, c := range d.history {
+	for _, c := range d.conflicts.history.list {
 		s.History = append(s.History, c.clone())
 	}
 	for _, c := range slices.Concat(s.Open, s.History) {
@@ -50,7 +49,7 @@ func (d *Detector) Snapshot() Snapshot {
 			c.Holders[i].Unreachable, c.Holders[i].Gone = false, false
 		}
 	}
-	s.Former = d.allFormer()
+	s.Former = d.table.allFormer()
 	return s
 }
 
@@ -71,69 +70,36 @@ func (d *Detector) Snapshot() Snapshot {
 func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) {
 	for _, b := range s.Former {
 		if b.FirstSeen, b.LastSeen = inOrder(b, now); !b.LastSeen.IsZero() {
-			e := d.entryFor(b.Key)
+			e := d.table.entryFor(b.Key)
 			e.hasStory = true
 			e.addFormer(former{Binding: b, here: true})
-			d.retire(e) // until there is more
+			d.table.retire(e) // until there is more
 		}
 	}
 	for i, c := range slices.Concat(s.History, s.Open) {
 		c, ok := sanitize(c, now)
 		isOpen := i >= len(s.History)
-		if !ok || isOpen == (c.State == Resolved) || isOpen && len(d.open) >= maxRestored {
+		if !ok || isOpen == (c.State == Resolved) || isOpen && len(d.conflicts.open) >= maxRestored {
 			dropped++
 			continue
 		}
-		e, occurrence := d.entryFor(c.Key), occurrenceOf(c)
+		e, occurrence := d.table.entryFor(c.Key), occurrenceOf(c)
 		if e.conflict != nil || e.occurrences >= occurrence {
 			dropped++
 			continue
 		}
 		e.hasStory = true
 		if isOpen {
-			d.setOccurrences(e, occurrence-1)
-			d.reopen(e, c, now)
-			d.endShared(e, now, &fx)
-			d.update(e, now, &fx)
+			d.table.setOccurrences(e, occurrence-1)
+			d.conflicts.reopen(e, c, now)
+			d.conflicts.endShared(e, now)
+			d.update(e, now)
 		} else {
-			d.setOccurrences(e, occurrence)
-			d.addToHistory(e, c)
+			d.table.setOccurrences(e, occurrence)
+			d.conflicts.remember(e, c)
 		}
 	}
-	return fx, dropped
-}
-
-// reopen opens a conflict of a previous agent. It will be verified again.
-func (d *Detector) reopen(e *entry, r Conflict, now time.Time) {
-	c := &conflict{
-		id: r.ID, state: Suspected, secondSeen: r.SecondSeen, suspectedAt: r.SuspectedAt, confirmedAt: r.ConfirmedAt,
-		restoredAt: now, previous: r.Holders, round: now,
-	}
-	for i := range r.Holders {
-		id := &r.Holders[i].Holder.ID
-		if id.Node == d.opts.Node && id.Netns == 0 {
-			id.Generation |= previousGeneration
-		}
-		c.listed = append(c.listed, listing{last: r.Holders[i]})
-	}
-	e.conflict = c
-	d.open[e] = struct{}{}
-	e.record(now, HolderID{}, noteConflict, "restored: "+r.State.String()+" before the agent's restart, to be verified again")
-}
-
-// inherit copies the age and missing names of a holder from the conflict that a previous agent left.
-func (c *conflict) inherit(b *binding) {
-	was := c.restoredHolder(b.holder.ID)
-	if was == nil {
-		return
-	}
-	if !was.FirstSeen.After(b.firstSeen) {
-		b.firstSeen, b.atStart = was.FirstSeen, was.FoundAtStart
-	}
-	if b.holder.Pod == (Pod{}) {
-		b.holder.describePod(&was.Holder)
-	}
-	b.holder.NetnsName = cmp.Or(b.holder.NetnsName, was.Holder.NetnsName)
+	return d.effects(), dropped
 }
 
 // sanitize returns a copy of a conflict whose times are in order and not later than now, because the clock may have been

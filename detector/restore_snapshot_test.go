@@ -55,7 +55,7 @@ func TestRestoredUnseenNetnsIsNotKnownAgain(t *testing.T) {
 		0s b announces`, 2*time.Second)
 	left := w.d.Snapshot()
 	for range 2 { // the mark stays
-		w.d, w.born = New(w.d.opts), w.now
+		w.d, w.born = New(w.d.table.opts), w.now
 		w.d.Restore(left, w.now)
 		left = w.d.Snapshot()
 	}
@@ -188,8 +188,8 @@ func TestOpenConflictsRestoredAreBounded(t *testing.T) {
 		s.Open = append(s.Open, c)
 	}
 	d := New(Options{Node: "n1"})
-	if _, dropped := d.Restore(s, w.now); dropped != 5 || len(d.open) != maxRestored {
-		t.Errorf("%d dropped, %d open", dropped, len(d.open))
+	if _, dropped := d.Restore(s, w.now); dropped != 5 || len(d.conflicts.open) != maxRestored {
+		t.Errorf("%d dropped, %d open", dropped, len(d.conflicts.open))
 	}
 }
 
@@ -202,7 +202,7 @@ func TestRestoreOfWhatIsShared(t *testing.T) {
 	w.d = New(Options{Node: "n1"})
 	w.do("0s agent shares")
 	fx, dropped := w.d.Restore(left, w.now)
-	if len(fx.Events) != 1 || fx.Events[0].Kind != EventResolved || fx.Events[0].Reason != declaredShared || dropped != 0 {
+	if len(fx.Events) != 1 || fx.Events[0].Kind != EventResolved || fx.Events[0].Reason != "declared shared" || dropped != 0 {
 		t.Errorf("%d dropped, events %+v", dropped, fx.Events)
 	}
 	w.mustAudit()

@@ -201,8 +201,8 @@ func TestSetLimits(t *testing.T) {
 					t.Errorf("%d refused: %s", n, refusal)
 				}
 			}
-			if tt.bindings <= 0 && w.d.opts.MaxBindings != defaultMaxBindings || w.d.opts.MaxHistory != defaultMaxHistory {
-				t.Errorf("limits %+v, want the defaults", w.d.opts)
+			if tt.bindings <= 0 && w.d.table.opts.MaxBindings != defaultMaxBindings || w.d.table.opts.MaxHistory != defaultMaxHistory {
+				t.Errorf("limits %+v, want the defaults", w.d.table.opts)
 			}
 			w.d.SetLimits(20, 20, 0) // what the 10 bindings need
 			w.mustAudit()
@@ -226,8 +226,8 @@ func TestSetLimitsCutsTheHistory(t *testing.T) {
 		}
 		w.run(w.now.Add(4 * time.Second))
 	}
-	if n := w.d.Counts().History; n != 6 || w.d.idle.Len() != 12 {
-		t.Fatalf("%d in the history, %d stories", n, w.d.idle.Len())
+	if n := w.d.Counts().History; n != 6 || w.d.table.idle.Len() != 12 {
+		t.Fatalf("%d in the history, %d stories", n, w.d.table.idle.Len())
 	}
 	w.d.SetLimits(0, 0, 2)
 	w.mustAudit()
@@ -235,7 +235,7 @@ func TestSetLimitsCutsTheHistory(t *testing.T) {
 	if len(all) != 2 || all[0].Key.IP != ipv4(5) || all[1].Key.IP != ipv4(4) {
 		t.Errorf("kept %+v", all)
 	}
-	if w.d.idle.Len() != 2 || len(w.d.entries) != 4 {
-		t.Errorf("%d stories, %d entries", w.d.idle.Len(), len(w.d.entries))
+	if w.d.table.idle.Len() != 2 || len(w.d.table.entries) != 4 {
+		t.Errorf("%d stories, %d entries", w.d.table.idle.Len(), len(w.d.table.entries))
 	}
 }

@@ -8,59 +8,221 @@ import (
 )
 
 const (
-	recheckTime  = 5 * time.Second  // between two rounds of a confirmed conflict
-	longOpenTime = time.Minute      // a conflict that is open for longer has fewer rounds
-	slowRecheck  = 30 * time.Second // between two rounds of such a conflict, while all holders answer
-	// pairTime is how far apart the answers of two holders in one round may be: an address that moves to and fro has one holder at a time.
-	pairTime = time.Second
 	// stragglerTime is how long a confirmation waits for holders of the same round, so that three
 	// holders make one event.
 	stragglerTime = 100 * time.Millisecond
+
+	blockedTime = 30 * time.Second      // until a blocked holder is probed again
+	minRetry    = 10 * time.Millisecond // at least, until a holder is probed that a guard protected
+	retryPause  = time.Second           // the same for a remote holder, or after a sighting
+	// unreachableTime is the first pause before another probe request to a node that did not reply.
+	// It doubles up to recheckTime.
+	unreachableTime = 2 * time.Second
 )
 
-// nextRound probes all holders when it is time, to prove that they have the address together, or to
-// check that they still answer. An answer that others can still be paired with is not repeated.
-func (d *Detector) nextRound(c *conflict, list []*binding, now time.Time, fx *Effects) {
-	pause := d.pause(c, list, now)
-	second, next := d.secondRound(c, list, now, fx)
-	at := c.round.Add(pause)
+// verifier asks the holders of an address whether they have it: in rounds, all of them at about the same time. It must not know what
+// becomes of a conflict, or of a holder that does not answer.
+type verifier struct {
+	overlap time.Duration // see Options.MinOverlap
+	round   uint32        // the number of the last round that began
+	probes  []Probe       // to be sent
+}
+
+// loss is a binding that is lost because its holder did not answer, and why.
+type loss struct {
+	*template
+	arg string
+	// forwards: the holder only forwards, by all that is known. The binding remains.
+	forwards bool
+}
+
+// start probes a holder. Only answers from now on count.
+func (v *verifier) start(b *binding, now time.Time) {
+	v.round = max(v.round+1, 1) // 0 means any round in a report
+	b.check.phase, b.check.round = probing, round{id: v.round, began: now}
+	if b.remote || b.entry.remotes("") == 0 {
+		v.probe(b, now)
+	}
+}
+
+func (v *verifier) probe(b *binding, now time.Time) {
+	c := b.check
+	c.attempts++
+	c.attempted = now
+	if b.remote {
+		b.entry.record(now, b.holder.ID, noteNodeProbed, c.roundName())
+	}
+	v.probes = append(v.probes, Probe{
+		Key: b.entry.key, Holder: b.holder.ID, Interface: b.latestSource().iface,
+		Purpose: Verify, Round: c.id,
+	})
+}
+
+// advance does what is due for one holder. The binding may be lost.
+func (v *verifier) advance(b *binding, now time.Time) *loss {
+	c := b.check
+	if c == nil {
+		return nil
+	}
+	due := c.due()
+	switch {
+	case due.IsZero() || due.After(now):
+	case c.phase != probing || c.attempts > 0 && c.sent.IsZero():
+		v.start(b, now)
+	case c.attempts < MaxAttempts:
+		v.probe(b, now)
+	default:
+		return v.unanswered(b, now)
+	}
+	return nil
+}
+
+// sighted updates a check by a sighting of its holder. It reports whether that changed anything. The binding may be lost.
+func (v *verifier) sighted(b *binding, s *Sighting, now time.Time) (changed bool, lost *loss) {
+	c := b.check
+	switch {
+	case c == nil:
+	case c.phase == probing:
+		switch {
+		case !s.Answer || s.At.Before(c.began):
+		case s.Evidence != Forwarded:
+			v.answered(b, s, now)
+			return true, nil
+		case b.evidence == Data:
+			c.forwards = true
+			return true, v.unanswered(b, now) // no other answer is expected
+		default:
+			c.forwards = true
+		}
+	// The holder is still there: the guard may allow a probe now, or its node may reply.
+	case c.phase != resting && s.At.After(c.deferral.since):
+		c.deferral.until = schedule.Earlier(c.deferral.until, schedule.Later(now, c.deferral.since.Add(retryPause)))
+		if !c.deferral.until.After(now) {
+			v.start(b, now)
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
+func (v *verifier) answered(b *binding, s *Sighting, now time.Time) {
+	c := b.check
+	sent := c.sent
+	if sent.IsZero() || sent.After(s.At) {
+		sent = c.began
+	}
+	t := noteAnswer
+	if c.configured = s.Evidence == Configured; c.configured {
+		t = noteListed
+	} else if c.proven {
+		t = noteAnswerAgain
+	}
+	b.entry.record(now, b.holder.ID, t, c.roundName()).took = s.At.Sub(sent)
+	if b.remote && s.Life != 0 {
+		if b.life != 0 && b.life != s.Life {
+			c.unpair() // it did not have the address all the time
+		}
+		b.life = s.Life
+	}
+	c.answered(s.At, b.remote)
+	b.pair()
+	b.entry.penalties.reset(b.holder.ID)
+}
+
+// pair pairs the last answer of a holder with those of all others.
+func (b *binding) pair() {
+	for _, other := range b.entry.bindings {
+		if other != b && other.check != nil {
+			b.check.pair(other.check)
+		}
+	}
+}
+
+// unanswered ends a round without an answer. A proven or awaited holder is probed again in a later round.
+// Any other holder gets a penalty: if it sends data only, its evidence becomes Forwarded, otherwise its
+// binding ends.
+func (v *verifier) unanswered(b *binding, now time.Time) *loss {
+	c, e, id := b.check, b.entry, b.holder.ID
+	roundName := c.roundName()
+	c.phase, c.noReply = resting, 0
+	c.unpair()
+	if c.silent.IsZero() {
+		c.silent = c.began
+	}
+	if c.proven {
+		e.record(now, id, noteMissed, "")
+		if c.began.Sub(c.silent) < recheckTime {
+			return nil // it may pause, or packets may be lost
+		}
+	} else if e.conflict.awaits(id, e.bindings, now) {
+		e.record(now, id, noteAwaited, roundName)
+		return nil
+	}
+	suppressed := e.penalties.add(id, b.remote || b.evidence != Data, now).String()
+	switch {
+	case !b.remote && c.forwards:
+		e.record(now, id, noteForwards, suppressed)
+		return &loss{template: noteForwards, forwards: true}
+	case !b.remote && b.evidence == Data:
+		e.record(now, id, noteDataOnly, suppressed)
+		return &loss{template: noteDataOnly, forwards: true}
+	case c.forwards:
+		return &loss{template: noteForwardsThere, arg: roundName}
+	case b.evidence == Configured:
+		return &loss{template: noteUnlisted, arg: roundName}
+	default:
+		return &loss{template: noteNoAnswer, arg: roundName}
+	}
+}
+
+// refused postpones a round until notBefore. If notBefore is zero, it blocks the round.
+func (v *verifier) refused(b *binding, reason string, notBefore, now time.Time) {
+	c := b.check
+	t, soonest := noteNotProbed, now.Add(minRetry)
+	if b.remote {
+		t, soonest = noteNodeRefused, now.Add(retryPause)
+	}
+	b.entry.record(now, b.holder.ID, t, reason)
+	c.phase, c.deferral = waiting, deferral{reason, now, schedule.Later(notBefore, soonest)}
+	if notBefore.IsZero() {
+		c.phase, c.deferral.until = blocked, now.Add(blockedTime)
+	}
+}
+
+// unreachable postpones a round because the holder's node did not reply, each time for longer.
+func (v *verifier) unreachable(b *binding, now time.Time) {
+	pause := min(unreachableTime<<min(b.check.noReply, 8), recheckTime)
+	b.check.noReply++
+	reason := "node " + b.node() + " does not answer"
+	if !b.stopped.IsZero() {
+		reason = "the agent of node " + b.node() + " was stopped"
+	}
+	v.refused(b, reason, now.Add(pause), now)
+}
+
+// rounds probes all holders when it is time, to prove that they have the address together, or to check that they still answer. confirmed
+// is whether they are known to have it together, last when the last round began, and pause the time from one round to the next. An answer
+// that others can still be paired with is not repeated. It returns when the last round began now, and when something is due next.
+func (v *verifier) rounds(list []*binding, confirmed bool, last time.Time, pause time.Duration, now time.Time) (began, next time.Time) {
+	second, next := v.second(list, confirmed, now)
+	at := last.Add(pause)
 	if !at.After(now) || !second.IsZero() {
-		c.round, at = now, now.Add(pause)
+		last, at = now, now.Add(pause)
 		for _, b := range list {
 			if b.check.phase == resting && !b.check.isCurrent(second, now) {
-				d.startRound(b, now, fx)
+				v.start(b, now)
 			}
 		}
 	}
-	c.wake = schedule.Earlier(c.wake, schedule.Earlier(at, next))
+	return last, schedule.Earlier(at, next)
 }
 
-// isCurrent reports whether the latest answer belongs to the round that was due at a time, and others can still be paired with it.
-func (c *check) isCurrent(round, now time.Time) bool {
-	return !round.IsZero() && !c.asked.Before(round) && now.Sub(c.latest) <= pairTime
-}
-
-// pause returns the time between two rounds. Probes cost the pods' network a few frames, so there are
-// fewer rounds once a conflict has been open for a while, unless a holder is silent. A suspicion that
-// waits for a holder that cannot be probed has rounds as well: it ends when the others do not answer.
-func (d *Detector) pause(c *conflict, list []*binding, now time.Time) time.Duration {
-	silent := slices.ContainsFunc(list, func(b *binding) bool { return !b.check.silent.IsZero() })
-	switch {
-	case c.state == Suspected && !now.Before(d.awaitedUntil(c, list)):
-		return slowRecheck
-	case c.state == Confirmed && !silent && now.Sub(schedule.Later(c.confirmedAt, c.restoredAt)) >= longOpenTime:
-		return slowRecheck
-	default:
-		return recheckTime
-	}
-}
-
-// secondRound returns since when a second round is due that can prove that two holders have the address together, zero if none is, and
+// second returns since when a second round is due that can prove that two holders have the address together, zero if none is, and
 // when the next one will be. If the last answers of two holders are too far apart to be paired, the one that answered first is probed again.
-func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *Effects) (due, next time.Time) {
+func (v *verifier) second(list []*binding, confirmed bool, now time.Time) (due, next time.Time) {
 	for i, x := range list {
 		for _, y := range list[:i] {
-			if !c.isOpen(x, y) || x.check.latest.IsZero() || y.check.latest.IsZero() {
+			if !isOpen(x, y, confirmed) || x.check.latest.IsZero() || y.check.latest.IsZero() {
 				continue
 			}
 			first, second := x, y
@@ -68,13 +230,13 @@ func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *
 				first, second = second, first
 			}
 			since := x.check.since[y.check]
-			switch at := since.Add(d.opts.MinOverlap); {
+			switch at := since.Add(v.overlap); {
 			case !since.IsZero() && at.After(now):
 				next = schedule.Earlier(next, at)
 			case !since.IsZero() && (x.check.phase == resting && !x.check.isCurrent(at, now) || y.check.phase == resting && !y.check.isCurrent(at, now)):
 				due = schedule.Earlier(due, at)
 			case since.IsZero() && first.check.phase == resting && second.check.latest.Sub(first.check.latest) > pairTime:
-				d.startRound(first, now, fx)
+				v.start(first, now)
 			}
 		}
 	}
@@ -85,20 +247,20 @@ func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *
 }
 
 // isOpen reports whether it is open whether two holders have the address together, and worth to know.
-func (c *conflict) isOpen(x, y *binding) bool {
-	if c.state == Suspected {
+func isOpen(x, y *binding, confirmed bool) bool {
+	if !confirmed {
 		return enough([]*binding{x, y})
 	}
 	return conflicting([]*binding{x, y}) && (x.isNewcomer() || y.isNewcomer())
 }
 
-// provenTogether returns the holders that were proven before, or that had the address at the same time as
-// another holder. An address that moves has one holder at a time.
-func provenTogether(list []*binding, overlap time.Duration) []*binding {
+// proven returns the holders that were proven before, or that answered the same two rounds as another holder, which are far enough apart.
+// An address that moves has one holder at a time.
+func (v *verifier) proven(list []*binding) []*binding {
 	var proven []*binding
 	for _, b := range list {
 		if b.check.proven || slices.ContainsFunc(list, func(o *binding) bool {
-			return o != b && conflicting([]*binding{b, o}) && together(b.check, o.check, overlap)
+			return o != b && conflicting([]*binding{b, o}) && b.check.togetherWith(o.check) >= v.overlap
 		}) {
 			proven = append(proven, b)
 		}
@@ -106,52 +268,13 @@ func provenTogether(list []*binding, overlap time.Duration) []*binding {
 	return proven
 }
 
-// pair notes since when two holders have answered in the same rounds, when one of them has answered: their answers are at most
-// pairTime apart. Otherwise an address that moves to and fro between them would count.
-func (b *binding) pair() {
-	c := b.check
-	for _, other := range b.entry.bindings {
-		o := other.check
-		if other == b || o == nil || o.latest.IsZero() || c.latest.Sub(o.latest).Abs() > pairTime || !c.since[o].IsZero() {
-			continue
-		}
-		at := schedule.Later(c.latest, o.latest)
-		for _, side := range [...][2]*check{{c, o}, {o, c}} {
-			if side[0].since == nil {
-				side[0].since = make(map[*check]time.Time)
-			}
-			side[0].since[side[1]] = at
-		}
-	}
-}
-
-// unpair forgets what the answers of a holder have proved.
-func (c *check) unpair() {
-	for o := range c.since {
-		delete(o.since, c)
-	}
-	c.since, c.answers, c.latest, c.asked = nil, 0, time.Time{}, time.Time{}
-}
-
-// together reports whether two holders answered the same two rounds, both for at least overlap.
-func together(x, y *check, overlap time.Duration) bool { return x.togetherWith(y) >= overlap }
-
-// togetherWith returns for how long two holders are known to have the address together; negative if they are not.
-func (c *check) togetherWith(o *check) time.Duration {
-	since := c.since[o]
-	if since.IsZero() || c.latest.Sub(o.latest).Abs() > pairTime {
-		return -1
-	}
-	return schedule.Earlier(c.asked, o.asked).Sub(since)
-}
-
-// stragglerUntil returns until when a confirmation waits for a holder that has been probed once at most in this
+// stragglerUntil returns until when a confirmation waits for a holder that has been probed once at most in a
 // round; zero if it does not wait.
-func (c *conflict) stragglerUntil(list []*binding, now time.Time) time.Time {
-	until := c.round.Add(stragglerTime)
+func stragglerUntil(list []*binding, round, now time.Time) time.Time {
+	until := round.Add(stragglerTime)
 	for _, b := range list {
 		k := b.check
-		if k.phase == probing && k.attempts <= 1 && k.began.Equal(c.round) && until.After(now) {
+		if k.phase == probing && k.attempts <= 1 && k.began.Equal(round) && until.After(now) {
 			return until
 		}
 	}

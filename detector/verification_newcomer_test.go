@@ -169,7 +169,7 @@ func TestNewcomersAreProven(t *testing.T) {
 		o, b := &binding{evidence: tt.evidence}, &binding{evidence: tt.evidence}
 		answerAll(start, []*binding{o, b}, []span{{tt.otherAt, tt.otherTo}, {tt.first, tt.latest}})
 		o.check.proven = true
-		live := provenTogether([]*binding{b, o}, time.Second)
+		live := (&verifier{overlap: time.Second}).proven([]*binding{b, o})
 		if got := len(live) == 2; got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}

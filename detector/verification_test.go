@@ -318,7 +318,7 @@ func TestProvenTogether(t *testing.T) {
 			list = append(list, &binding{evidence: Data})
 		}
 		answerAll(start, list, tt.spans)
-		if got := len(provenTogether(list, time.Second)); got != tt.want {
+		if got := len((&verifier{overlap: time.Second}).proven(list)); got != tt.want {
 			t.Errorf("%s: %d proven, want %d", tt.name, got, tt.want)
 		}
 	}

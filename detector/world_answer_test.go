@@ -12,7 +12,7 @@ import (
 func (w *world) probe(s Probe) {
 	w.probed = append(w.probed, sentProbe{w.since(w.now), s})
 	a := w.byID(s.Holder)
-	if s.Holder.Node != w.d.opts.Node {
+	if s.Holder.Node != w.d.table.opts.Node {
 		w.probeNode(s, a)
 		return
 	}
@@ -93,7 +93,7 @@ func (w *world) request(key Key) {
 func (w *world) gone(a *actor) {
 	w.t.Helper()
 	w.pending = slices.DeleteFunc(w.pending, func(r report) bool { return r.from == a.id })
-	if a.id.Node == w.d.opts.Node {
+	if a.id.Node == w.d.table.opts.Node {
 		clear(a.has)
 		w.apply(w.d.WithdrawInterface(a.iface, "interface is gone", w.now))
 		return

@@ -36,12 +36,12 @@ func (w *world) check(ev Event) {
 	if c.SecondSeen.IsZero() || c.SecondSeen.After(c.SuspectedAt) {
 		w.t.Errorf("%s: second seen %v, suspected %v", ev.Kind, c.SecondSeen, c.SuspectedAt)
 	}
-	local := slices.ContainsFunc(c.Holders, func(b Binding) bool { return b.Holder.ID.Node == w.d.opts.Node })
+	local := slices.ContainsFunc(c.Holders, func(b Binding) bool { return b.Holder.ID.Node == w.d.table.opts.Node })
 	if ev.Kind == EventConfirmed && !local {
 		w.t.Errorf("confirmed without a holder here: %+v", c)
 	}
 	if w.proof != nil && ev.Kind == EventConfirmed {
-		if err := w.proof.judge(c, schedule.Later(c.SuspectedAt, w.born), w.d.opts.MinOverlap); err != nil {
+		if err := w.proof.judge(c, schedule.Later(c.SuspectedAt, w.born), w.d.table.opts.MinOverlap); err != nil {
 			w.t.Error(err)
 		}
 	}
@@ -95,7 +95,7 @@ func (w *world) history(t *testing.T) {
 	for _, line := range w.log() {
 		t.Log(line)
 	}
-	for e := range w.d.entries {
+	for e := range w.d.table.entries {
 		for _, s := range w.d.Explain(e.IP) {
 			t.Log(s.Key, s.Verdict)
 			for _, n := range s.Notes {

@@ -127,7 +127,7 @@ func (w *world) actor(name string) *actor {
 	if a == nil {
 		n := uint32(len(w.holders) + 1)
 		a = &actor{
-			name: name, id: HolderID{Node: w.d.opts.Node, Netns: uint64(4096 + n)},
+			name: name, id: HolderID{Node: w.d.table.opts.Node, Netns: uint64(4096 + n)},
 			iface: Interface{n, n}, has: map[netip.Addr]bool{}, mac: byte(n),
 		}
 		if _, node, remote := strings.Cut(name, "@"); remote {
@@ -268,7 +268,7 @@ func (w *world) do(line string) {
 func (w *world) restart() {
 	w.t.Helper()
 	left := w.d.Snapshot()
-	w.d, w.pending, w.born, w.leases = New(w.d.opts), nil, w.now, nil
+	w.d, w.pending, w.born, w.leases = New(w.d.table.opts), nil, w.now, nil
 	w.remembered = nil
 	w.d.SetShared(func(k Key) bool { return w.shared[k] }, w.now)
 	fx, dropped := w.d.Restore(left, w.now)
@@ -289,7 +289,7 @@ func (w *world) observe(s Sighting) {
 		w.proof.record(s)
 	}
 	w.apply(w.d.Observe(s, w.now))
-	b := w.d.entries[s.Key].find(s.Holder.ID)
+	b := w.d.table.entries[s.Key].find(s.Holder.ID)
 	if b == nil || b.remote || b.source(s.Holder.Interface) == nil {
 		return // of another node, refused, or ended at once
 	}
@@ -306,7 +306,7 @@ func (w *world) forget() error {
 		delete(w.remembered, recorded{e.Key, e.Interface})
 	}
 	for r := range w.remembered {
-		if !slices.ContainsFunc(w.d.ifaces[r.iface], func(b *binding) bool { return b.entry.key == r.key }) {
+		if !slices.ContainsFunc(w.d.table.ifaces[r.iface], func(b *binding) bool { return b.entry.key == r.key }) {
 			return fmt.Errorf("the observer remembers %v on %v, the detector does not", r.key, r.iface)
 		}
 	}
@@ -375,8 +375,8 @@ func (w *world) play(script string, more time.Duration) {
 		w.do(line)
 	}
 	w.run(w.now.Add(more))
-	if w.d.counts.Overdue != 0 {
-		w.t.Errorf("%d deadlines were not used up", w.d.counts.Overdue)
+	if w.d.table.counts.Overdue != 0 {
+		w.t.Errorf("%d deadlines were not used up", w.d.table.counts.Overdue)
 	}
 }
 
