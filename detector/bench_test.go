@@ -87,7 +87,7 @@ func BenchmarkConflicts(b *testing.B) {
 			for len(fx.Probes) > 0 {
 				var next Effects
 				for _, s := range fx.Probes {
-					d.ProbeSent(s, now)
+					d.Probed(s, Result{Outcome: Sent}, now)
 					out := d.Observe(Sighting{Key: s.Key, Holder: Holder{ID: s.Holder, Interface: s.Interface}, Evidence: Announced, Answer: true, At: now}, now)
 					next.Probes = append(next.Probes, out.Probes...)
 				}

@@ -46,9 +46,13 @@ type binding struct {
 	stopped time.Time // when the agent of a remote holder ended in order; zero if it is there
 	leased  lease     // as it was taken last
 	changed bool      // it is in changes.changed
+	ranked
+}
 
+// ranked is the place of a binding in table.ranks.
+type ranked struct {
 	rank int
-	elem *list.Element // in table.ranks[rank]
+	elem *list.Element
 }
 
 // source is an interface on which the agent observed a holder with the address.
@@ -192,6 +196,11 @@ func compareBindings(a, b *binding) int {
 	)
 }
 
+// inRound reports whether that round of the holder is under way, 0 for any. The binding may be nil.
+func (b *binding) inRound(id uint32) bool {
+	return b != nil && b.check != nil && b.check.phase == probing && (id == 0 || id == b.check.id)
+}
+
 // counts reports whether the binding supports a suspicion.
 func (b *binding) counts() bool { return b.evidence.Counts() }
 
@@ -229,6 +238,18 @@ func (b *binding) strongest(now time.Time) Evidence {
 		}
 	}
 	return 0
+}
+
+// refreshDue returns when to probe a silent local binding next; zero for never.
+func (b *binding) refreshDue() time.Time {
+	if !b.counts() || b.remote {
+		return time.Time{}
+	}
+	var counted time.Time
+	for ev := Claimed; ev <= Host; ev++ {
+		counted = schedule.Later(counted, b.lastOf(ev))
+	}
+	return b.refresh.due(counted)
 }
 
 func (b *binding) source(i Interface) *source {
@@ -313,4 +334,19 @@ func (b *binding) because(t *template, arg string) string {
 		return b.String() + " " + reason + arg
 	}
 	return b.String() + " " + t.reason
+}
+
+// lease is what other nodes know of a binding. The zero value means that they know nothing.
+type lease struct {
+	mac         MAC
+	evidence    Evidence
+	occurrences int
+}
+
+// lease returns what other nodes have to know of a binding.
+func (b *binding) lease() lease {
+	if b.remote || !b.counts() || b.entry.shared {
+		return lease{}
+	}
+	return lease{b.holder.MAC, b.evidence, b.entry.occurrences}
 }

@@ -341,7 +341,7 @@ func TestRefusalsOfOtherNodesArePaced(t *testing.T) {
 		for _, s := range fx.Probes {
 			if s.Holder == f.b.id {
 				probed++
-				f.d.ProbeRefused(s, "x", f.now.Add(time.Millisecond), f.now)
+				f.d.Probed(s, Result{Refused, "x", f.now.Add(time.Millisecond)}, f.now)
 			}
 		}
 		fx = f.step(10 * time.Millisecond)

@@ -29,21 +29,6 @@ type changes struct {
 	ended     []Ended
 }
 
-// lease is what other nodes know of a binding. The zero value means that they know nothing.
-type lease struct {
-	mac         MAC
-	evidence    Evidence
-	occurrences int
-}
-
-// lease returns what other nodes have to know of a binding.
-func (b *binding) lease() lease {
-	if b.remote || !b.counts() || b.entry.shared {
-		return lease{}
-	}
-	return lease{b.holder.MAC, b.evidence, b.entry.occurrences}
-}
-
 // TakeChanges returns the local bindings that changed since the last call: first those that ceased to count, then
 // those that began to count, or whose MAC, evidence or occurrences changed, each once, as it is now. Bindings of
 // shared keys are not returned.

@@ -1,51 +1,10 @@
 package detector
 
 import (
-	"cmp"
-	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"time"
 )
-
-// Options are the identity and the limits of a Detector. A limit that is zero or negative takes its default.
-type Options struct {
-	// Node identifies the node whose detector this is, as in [HolderID].
-	Node string
-	// MinOverlap is the least time between the two rounds of a verification. So the holders of a
-	// confirmed conflict had the address together for at least that time. Default 1 s.
-	MinOverlap time.Duration
-	// MaxBindings limits the bindings in the table. Default 65,536.
-	MaxBindings int
-	// MaxPerInterface limits the bindings of one interface. Default 256.
-	MaxPerInterface int
-	// MaxHistory limits the resolved conflicts that are kept, and also the stories of addresses without
-	// holders. Default 1,000.
-	MaxHistory int
-}
-
-const (
-	defaultMinOverlap      = time.Second
-	defaultMaxBindings     = 65_536
-	defaultMaxPerInterface = 256
-	defaultMaxHistory      = 1_000
-
-	bindingTTL      = 5 * time.Minute // of a binding without evidence
-	maxHolders      = 64              // per key
-	maxRemote       = 16              // remote holders per key
-	maxRemoteOfNode = 4               // remote holders per key and node
-	maxSources      = 4               // interfaces per binding
-	maxNotes        = 32              // per key
-)
-
-func (o Options) withDefaults() Options {
-	o.MinOverlap = cmp.Or(max(o.MinOverlap, 0), defaultMinOverlap)
-	o.MaxBindings = cmp.Or(max(o.MaxBindings, 0), defaultMaxBindings)
-	o.MaxPerInterface = cmp.Or(max(o.MaxPerInterface, 0), defaultMaxPerInterface)
-	o.MaxHistory = cmp.Or(max(o.MaxHistory, 0), defaultMaxHistory)
-	return o
-}
 
 // Detector has the bindings of one node, matches their holders and follows each conflict through
 // its states. Use New. It is not safe for concurrent use, and the `now` of its calls must not go
@@ -77,13 +36,13 @@ func New(opts Options) *Detector {
 // change nothing.
 func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 	if !d.table.accept(&s, now) {
-		return Effects{}
+		return d.effects()
 	}
 	b := d.table.entries[s.Key].find(s.Holder.ID)
 	fresh := b == nil
 	if fresh {
 		if b = d.table.admit(&s, now); b == nil {
-			return Effects{}
+			return d.effects()
 		}
 		b.entry.conflict.inherit(b)
 	}
@@ -92,7 +51,7 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 	}
 	changed, ok := d.table.record(b, &s, now)
 	if !ok {
-		return Effects{}
+		return d.effects()
 	}
 	checked, lost := d.verifier.sighted(b, &s, now)
 	d.lose(b, lost, now)
@@ -203,25 +162,15 @@ func (d *Detector) update(e *entry, now time.Time) {
 
 // effects returns what the caller has to do since they were returned last.
 func (d *Detector) effects() Effects {
-	fx := Effects{d.verifier.probes, d.conflicts.events}
-	d.verifier.probes, d.conflicts.events = nil, nil
+	fx := Effects{d.verifier.probes, d.conflicts.events, d.table.refusal}
+	d.verifier.probes, d.conflicts.events, d.table.refusal = nil, nil, ""
 	return fx
 }
 
-// Describe calls f to change the description of a holder in all its bindings and open conflicts, when the
-// caller finds a name later. f must not keep its argument; it cannot change the ID. The key is that of the binding or
+// Describe calls f to change the description of a holder in all its bindings and in the open conflicts of these keys, of all if there are
+// none, when the caller finds a name later. f must not keep its argument; it cannot change the ID. The key is that of the binding or
 // the conflict. The effects are events of confirmed conflicts.
-func (d *Detector) Describe(id HolderID, f func(Key, *Holder), now time.Time) Effects {
-	return d.describe(id, f, maps.Keys(d.conflicts.open), now)
-}
-
-// DescribeAt is Describe for the bindings of a holder and the open conflict of one key. It does not
-// search the other conflicts.
-func (d *Detector) DescribeAt(key Key, id HolderID, f func(Key, *Holder), now time.Time) Effects {
-	return d.describe(id, f, slices.Values([]*entry{d.table.entries[key]}), now)
-}
-
-func (d *Detector) describe(id HolderID, f func(Key, *Holder), entries iter.Seq[*entry], now time.Time) Effects {
+func (d *Detector) Describe(id HolderID, f func(Key, *Holder), now time.Time, keys ...Key) Effects {
 	describe := func(key Key, h *Holder) {
 		if h.ID == id {
 			f(key, h)
@@ -235,32 +184,19 @@ func (d *Detector) describe(id HolderID, f func(Key, *Holder), entries iter.Seq[
 		}
 		d.table.note(b)
 	}
-	for e := range entries {
-		if e == nil || e.conflict == nil {
-			continue
-		}
-		for i := range e.conflict.listed {
-			h := &e.conflict.listed[i].last.Holder // lost holders are in no table
-			was := *h
-			if describe(e.key, h); e.conflict.state == Confirmed {
-				if name := named(was, *h); name != "" {
-					d.conflicts.event(e, EventChanged, now, name)
-				}
+	entries := slices.Collect(maps.Keys(d.conflicts.open))
+	if len(keys) > 0 {
+		entries = nil
+		for _, key := range keys {
+			if e := d.table.entries[key]; e != nil && e.conflict != nil {
+				entries = append(entries, e)
 			}
 		}
-		for i := range e.conflict.previous {
-			describe(e.key, &e.conflict.previous[i].Holder)
-		}
+	}
+	for _, e := range entries {
+		d.conflicts.describe(e, describe, now)
 	}
 	fx := d.effects()
 	slices.SortStableFunc(fx.Events, func(a, b Event) int { return a.Conflict.Key.Compare(b.Conflict.Key) })
 	return fx
-}
-
-// named says which pod a holder turns out to be; nothing if that was known, or is not known.
-func named(was, is Holder) string {
-	if is.Pod.Name == "" || is.Pod.String() == was.Pod.String() {
-		return ""
-	}
-	return fmt.Sprintf("%s is %s", was, is)
 }

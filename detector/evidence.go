@@ -14,11 +14,11 @@ func (t *table) accept(s *Sighting, now time.Time) bool {
 		s.At = now
 	}
 	if !s.Key.IP.IsValid() || s.Holder.ID == (HolderID{}) || s.Evidence < Forwarded || s.Evidence > Host {
-		t.counts.Refused[refusedInvalid]++
+		t.refuse(refusedInvalid)
 		return false
 	}
 	if now.Sub(s.At) >= bindingTTL {
-		t.counts.Refused[refusedOld]++
+		t.refuse(refusedOld)
 		return false
 	}
 	if s.Answer && s.Evidence == Data {
@@ -99,51 +99,6 @@ func (t *table) refreshEvidence(b *binding, now time.Time, n *template, arg stri
 		b.describe(nil)
 	}
 	return ev != 0
-}
-
-// setEvidence changes the evidence of a binding; nothing else does. If the binding does not count any more, why is the reason.
-func (t *table) setEvidence(b *binding, ev Evidence, now time.Time, why string) {
-	was := b.evidence
-	if was >= Claimed && ev < Claimed {
-		t.withdraw(b)
-		b.entry.ceased = append(b.entry.ceased, ceased{b, b.public(), why})
-		if b.check != nil {
-			b.check.unpair()
-		}
-		b.check, b.counted = nil, time.Time{}
-	}
-	if ev == 0 || was >= Claimed && ev < Claimed {
-		for i := range b.sources {
-			t.forgotten(b, b.sources[i].iface)
-		}
-	}
-	b.evidence = ev
-	if b.remote {
-		t.remotes[was]--
-		t.remotes[ev]++
-	}
-	if was < Claimed && ev >= Claimed {
-		b.counted, b.life = b.lastOf(ev), uint64(now.UnixNano())
-		if b.remote {
-			b.counted, b.life = b.firstSeen, 0 // its node says it
-		}
-	}
-	if was != 0 && ev != 0 {
-		b.entry.record(now, b.holder.ID, noteOtherEvidence, ev.String()+", was "+was.String())
-	}
-	if ev >= Claimed {
-		b.entry.hasStory = true
-	}
-
-	if b.elem != nil {
-		t.ranks[b.rank].Remove(b.elem)
-		b.elem = nil
-	}
-	if ev != 0 {
-		b.rank = rankOf(ev, b.entry.penalties.of(b.holder.ID) != nil)
-		b.elem = t.ranks[b.rank].PushBack(b)
-	}
-	t.note(b)
 }
 
 // forwardsOnly changes the evidence of a binding to Forwarded.

@@ -12,14 +12,15 @@ func (d *Detector) Explain(ip netip.Addr) []Story {
 	var stories []Story
 	for _, e := range d.table.entries {
 		if e.key.IP == ip {
-			stories = append(stories, d.story(e))
+			stories = append(stories, e.public(&d.conflicts.history))
 		}
 	}
 	slices.SortFunc(stories, func(a, b Story) int { return a.Key.Compare(b.Key) })
 	return stories
 }
 
-func (d *Detector) story(e *entry) Story {
+// public returns all that is known of the key.
+func (e *entry) public(h *history) Story {
 	s := Story{Key: e.key, Verdict: e.verdict()}
 	for _, b := range slices.SortedFunc(slices.Values(e.bindings), compareBindings) {
 		s.Bindings = append(s.Bindings, b.public())
@@ -27,7 +28,7 @@ func (d *Detector) story(e *entry) Story {
 	if e.conflict != nil {
 		s.Conflict = new(e.conflict.public(e))
 	} else {
-		s.Conflict = d.conflicts.history.last(e.key)
+		s.Conflict = h.last(e.key)
 	}
 	for _, f := range slices.Backward(e.former) {
 		if f.here && e.find(f.Holder.ID) == nil {

@@ -181,7 +181,7 @@ func TestRemoteHolderInTheStory(t *testing.T) {
 	fx := w.d.Observe(nameless, w.now)
 	for _, s := range fx.Probes {
 		if s.Holder == b.id {
-			w.d.Unreachable(s, w.now)
+			w.d.Probed(s, Result{Outcome: Unreachable}, w.now)
 		}
 	}
 	var got []string
@@ -213,7 +213,7 @@ func TestRemoteHolderOfANamesake(t *testing.T) {
 	fx := w.d.Observe(other, w.now)
 	for _, s := range fx.Probes {
 		if s.Holder == other.Holder.ID {
-			w.d.Unreachable(s, w.now)
+			w.d.Probed(s, Result{Outcome: Unreachable}, w.now)
 		}
 	}
 	var got []string

@@ -56,7 +56,7 @@ func auditUnder(d *Detector, limits ceiling) error {
 		if e.conflict != nil && e.shared {
 			return fmt.Errorf("%v: in conflict though shared", key)
 		}
-		if err := auditVerdict(d.story(e)); err != nil {
+		if err := auditVerdict(e.public(&d.conflicts.history)); err != nil {
 			return err
 		}
 		if c := e.conflict; c != nil && len(c.listed) > 2*maxHolders {

@@ -11,6 +11,9 @@ import (
 	"github.com/dupip/dupip/internal/schedule"
 )
 
+// previousGeneration marks the generations of a previous agent, because each agent counts from 1.
+const previousGeneration = 1 << 31
+
 // conflicts has the life of each conflict: suspected, confirmed, resolved. It must not know how a holder was seen.
 type conflicts struct {
 	table    *table
@@ -265,5 +268,22 @@ func (l *conflicts) endShared(e *entry, now time.Time) {
 	if e.conflict != nil && e.shared {
 		l.end(e, "declared shared", now)
 		e.faded = "" // the verdict already says that the address is shared
+	}
+}
+
+// describe changes the description of holders in an open conflict: lost ones are in no table.
+func (l *conflicts) describe(e *entry, f func(Key, *Holder), now time.Time) {
+	c := e.conflict
+	for i := range c.listed {
+		h := &c.listed[i].last.Holder
+		was := *h
+		if f(e.key, h); c.state == Confirmed {
+			if name := named(was, *h); name != "" {
+				l.event(e, EventChanged, now, name)
+			}
+		}
+	}
+	for i := range c.previous {
+		f(e.key, &c.previous[i].Holder)
 	}
 }

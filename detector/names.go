@@ -154,3 +154,11 @@ func List(names []string) string {
 	}
 	return strings.Join(names, ", ")
 }
+
+// named says which pod a holder turns out to be; nothing if that was known, or is not known.
+func named(was, is Holder) string {
+	if is.Pod.Name == "" || is.Pod.String() == was.Pod.String() {
+		return ""
+	}
+	return fmt.Sprintf("%s is %s", was, is)
+}

@@ -184,7 +184,7 @@ func (n *network) probe(w *world, s Probe) {
 	n.in(lostAfter, func() {
 		if !q.done {
 			q.done = true
-			w.apply(w.d.Unreachable(s, w.now))
+			w.apply(w.d.Probed(s, Result{Outcome: Unreachable}, w.now))
 		}
 	})
 }
@@ -229,7 +229,7 @@ func (n *network) receive(q *request) {
 		})
 	default:
 		n.in(silentAfter, func() {
-			q.reply = func() { from.apply(from.d.Unanswered(q.s, false, from.now)) }
+			q.reply = func() { from.apply(from.d.Probed(q.s, Result{Outcome: Unanswered}, from.now)) }
 			n.reply(q)
 		})
 	}

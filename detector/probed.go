@@ -3,75 +3,47 @@ package detector
 import (
 	"slices"
 	"time"
-
-	"github.com/dupip/dupip/internal/schedule"
 )
 
-// ProbeSent reports that a probe of a local holder was sent. The deadline of a round runs from the
-// first report.
-func (d *Detector) ProbeSent(s Probe, now time.Time) {
-	b := d.table.entries[s.Key].find(s.Holder)
-	if b == nil {
-		return
-	}
-	if s.Purpose == Refresh {
-		b.entry.record(now, s.Holder, noteRefresh, "")
-		return
-	}
-	if b.remote || d.table.inRound(s) == nil {
-		return // its node probes a remote holder as often as needed
-	}
-	c := b.check
-	t := noteProbed
-	if c.proven {
-		t = noteProbedAgain
-	}
-	b.entry.record(now, s.Holder, t, c.roundName())
-	if c.sent.IsZero() {
-		c.sent = now
-		d.table.settle(b.entry, now)
-	}
-}
-
-// ProbeRefused reports that a guard forbids to probe a holder until notBefore. If notBefore is zero, the
-// holder is probed again when it is seen again, or after 30 s. Meanwhile it is neither verified nor lost.
-// For a remote holder this is the reply of its node.
-func (d *Detector) ProbeRefused(s Probe, reason string, notBefore, now time.Time) Effects {
-	switch b := d.table.entries[s.Key].find(s.Holder); {
+// Probed reports what became of a probe, but for an answer: that is a sighting. It does nothing if the round of the probe is over.
+//
+//   - Sent: the deadline of a round runs from the first report.
+//   - Refused, for a remote holder by its node: the holder is probed again when the guard allows it or, if no time is known, when it is
+//     seen again, or after 30 s. Meanwhile it is neither verified nor lost.
+//   - Unanswered, Forwards: its node has probed a remote holder. For this node the round is unanswered, too.
+//   - Unreachable: the next probe request goes out after 2 s, 4 s and then every 5 s, or when the holder is seen again. Until its TTL is
+//     over the holder supports a suspicion and keeps a confirmed conflict open, but it cannot be confirmed.
+//   - Gone: its node has no such holder, so its binding ends. If the probe has no purpose, the node said so without a request. The message
+//     may be old, so the holder is probed.
+func (d *Detector) Probed(p Probe, r Result, now time.Time) Effects {
+	e := d.table.entries[p.Key]
+	b := e.find(p.Holder)
+	switch inRound := b.inRound(p.Round); {
 	case b == nil:
-	case s.Purpose == Refresh:
-		b.entry.record(now, s.Holder, noteNotProbed, reason)
-		if !notBefore.IsZero() && b.refresh.count > 0 {
-			b.refresh.count--
-			b.refresh.after = schedule.Later(notBefore, now.Add(minRetry))
+	case p.Purpose == Refresh:
+		d.verifier.refreshed(b, r, now)
+		d.table.settle(e, now)
+	case r.Outcome == Gone && p.Purpose != "":
+		return d.Withdraw(p.Key, p.Holder, r.Reason, now)
+	case r.Outcome == Gone && b.remote && b.check != nil && b.check.phase != probing:
+		d.verifier.start(b, now)
+		d.update(e, now)
+	case !inRound:
+	case r.Outcome == Sent && !b.remote: // its node probes a remote holder as often as needed
+		if d.verifier.sent(b, now) {
+			d.table.settle(e, now)
 		}
-		d.table.settle(b.entry, now)
-	case d.table.inRound(s) != nil:
+	case r.Outcome == Refused:
 		b.check.noReply, b.stopped = 0, time.Time{}
-		d.verifier.refused(b, reason, notBefore, now)
-		d.update(b.entry, now)
-	}
-	return d.effects()
-}
-
-// Unanswered reports the reply of a node that its holder did not answer or, if forwards is set, that it
-// answered for an address that it does not have. For this node the round is unanswered.
-func (d *Detector) Unanswered(s Probe, forwards bool, now time.Time) Effects {
-	if b := d.table.inRound(s); b != nil && b.remote {
-		b.check.forwards, b.stopped = forwards, time.Time{}
+		d.verifier.refused(b, r.Reason, r.Until, now)
+		d.update(e, now)
+	case (r.Outcome == Unanswered || r.Outcome == Forwards) && b.remote:
+		b.check.forwards, b.stopped = r.Outcome == Forwards, time.Time{}
 		d.lose(b, d.verifier.unanswered(b, now), now)
-		d.update(b.entry, now)
-	}
-	return d.effects()
-}
-
-// Unreachable reports that the node of a remote holder did not reply. The next probe request goes out
-// after 2 s, 4 s and then every 5 s, or when the holder is seen again. Until its TTL is over the holder
-// supports a suspicion and keeps a confirmed conflict open, but it cannot be confirmed.
-func (d *Detector) Unreachable(s Probe, now time.Time) Effects {
-	if b := d.table.inRound(s); b != nil && b.remote {
+		d.update(e, now)
+	case r.Outcome == Unreachable && b.remote:
 		d.verifier.unreachable(b, now)
-		d.update(b.entry, now)
+		d.update(e, now)
 	}
 	return d.effects()
 }
@@ -110,23 +82,4 @@ func (d *Detector) Stopped(node string, now time.Time) {
 			}
 		}
 	}
-}
-
-// Recheck reports that a node withdrew a remote holder without a request. The message may be old, so the
-// holder is probed now, and its binding stays.
-func (d *Detector) Recheck(key Key, id HolderID, now time.Time) Effects {
-	if b := d.table.entries[key].find(id); b != nil && b.remote && b.check != nil && b.check.phase != probing {
-		d.verifier.start(b, now)
-		d.update(b.entry, now)
-	}
-	return d.effects()
-}
-
-// inRound returns the binding that a report of the present round is about; nil if that round is over.
-func (t *table) inRound(s Probe) *binding {
-	b := t.entries[s.Key].find(s.Holder)
-	if b == nil || b.check == nil || b.check.phase != probing || s.Round != 0 && s.Round != b.check.id {
-		return nil
-	}
-	return b
 }

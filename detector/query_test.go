@@ -140,7 +140,7 @@ func TestNamedAfterConfirmation(t *testing.T) {
 		0s b@n2 announces`, 500*time.Millisecond)
 	local, remote := w.actor("a"), w.actor("b@n2")
 	name := func(id HolderID, pod string) {
-		w.apply(w.d.DescribeAt(Key{"default", defaultIP}, id, func(_ Key, h *Holder) { h.Pod = Pod{Namespace: "shop", Name: pod} }, w.now))
+		w.apply(w.d.Describe(id, func(_ Key, h *Holder) { h.Pod = Pod{Namespace: "shop", Name: pod} }, w.now, Key{"default", defaultIP}))
 	}
 	changes := func() (list []string) {
 		for _, e := range w.events {
@@ -206,8 +206,8 @@ func TestObserveRefusesNonsense(t *testing.T) {
 	}
 	// An unknown holder changes nothing.
 	unknown := Probe{Key: Key{"default", ipv4(5)}, Purpose: Verify}
-	w.d.ProbeSent(unknown, w.now)
-	w.apply(w.d.ProbeRefused(unknown, "x", time.Time{}, w.now))
+	w.d.Probed(unknown, Result{Outcome: Sent}, w.now)
+	w.apply(w.d.Probed(unknown, Result{Refused, "x", time.Time{}}, w.now))
 	w.apply(w.d.Withdraw(unknown.Key, good.Holder.ID, "x", w.now))
 	w.apply(w.d.Withdraw(good.Key, HolderID{Node: "n9"}, "x", w.now))
 	w.mustAudit()

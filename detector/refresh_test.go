@@ -89,7 +89,7 @@ func TestPostponementEndsWithNewEvidence(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
 		0s a mute`, 170*time.Second)
-	w.d.ProbeRefused(Probe{Key: Key{"default", defaultIP}, Holder: w.actor("a").id, Purpose: Refresh}, "x", w.now.Add(time.Hour), w.now)
+	w.d.Probed(Probe{Key: Key{"default", defaultIP}, Holder: w.actor("a").id, Purpose: Refresh}, Result{Refused, "x", w.now.Add(time.Hour)}, w.now)
 	w.do("0s a announces")
 	seen := w.since(w.now)
 	w.run(w.now.Add(170 * time.Second))

@@ -1,16 +1,11 @@
 package detector
 
 import (
-	"slices"
 	"time"
 )
 
-const (
-	// stoppedTime is how long a remote holder stays whose agent has ended in order, if no other one begins.
-	stoppedTime = remoteTime
-	// maxOccurrences limits the occurrences that other nodes report.
-	maxOccurrences = 1 << 30
-)
+// maxOccurrences limits the occurrences that other nodes report.
+const maxOccurrences = 1 << 30
 
 // acceptRemote prepares the sighting of a remote holder and reports whether it is accepted. A sighting is
 // accepted only if a local holder has the address, too.
@@ -30,7 +25,7 @@ func (t *table) acceptRemote(s *Sighting, now time.Time) bool {
 		refusal = refusedKeyFull
 	}
 	if refusal != "" {
-		t.counts.Refused[refusal]++
+		t.refuse(refusal)
 	}
 	return refusal == ""
 }
@@ -47,18 +42,5 @@ func (t *table) updateRemote(b *binding, s *Sighting) {
 	}
 	if e := b.entry; e.conflict == nil && s.Occurrences > e.occurrences && s.Occurrences <= maxOccurrences {
 		t.setOccurrences(e, s.Occurrences)
-	}
-}
-
-// dropRemote forgets the remote holders of an address that no local holder has any more. Their nodes
-// handle the rest of the conflict.
-func (t *table) dropRemote(e *entry, now time.Time) {
-	if e.conflict != nil || e.remotes("") == 0 || e.hasLocal() {
-		return
-	}
-	for _, b := range slices.Clone(e.bindings) {
-		if b.remote {
-			t.remove(b, noteNotNeeded, "", now)
-		}
 	}
 }

@@ -22,7 +22,7 @@ func newFar(t *testing.T) *far {
 	w.d.Observe(f.a.sighting(defaultIP, Announced, w.now), w.now)
 	w.now = w.now.Add(time.Second)
 	f.take(w.d.Observe(f.b.sighting(defaultIP, Announced, w.now), w.now))
-	f.d.ProbeSent(f.probes[0], w.now)
+	f.d.Probed(f.probes[0], Result{Outcome: Sent}, w.now)
 	f.answer(f.a, w.now)
 	return f
 }
@@ -43,7 +43,7 @@ func (f *far) take(fx Effects) {
 // also if the request was reported as sent.
 func TestRemoteHoldersAreProbedOnce(t *testing.T) {
 	f := newFar(t)
-	f.d.ProbeSent(f.probe, f.now)
+	f.d.Probed(f.probe, Result{Outcome: Sent}, f.now)
 	for range 49 {
 		if fx := f.step(100 * time.Millisecond); len(fx.Probes)+len(fx.Events) != 0 {
 			t.Fatalf("%+v", fx)
@@ -60,9 +60,9 @@ func TestReportsThatAreNotExpected(t *testing.T) {
 	first := f.probe
 	f.take(f.step(unsentTime))
 	reports := map[string]func(Probe) Effects{
-		"unanswered":  func(s Probe) Effects { return f.d.Unanswered(s, false, f.now) },
-		"forwards":    func(s Probe) Effects { return f.d.Unanswered(s, true, f.now) },
-		"unreachable": func(s Probe) Effects { return f.d.Unreachable(s, f.now) },
+		"unanswered":  func(s Probe) Effects { return f.d.Probed(s, Result{Outcome: Unanswered}, f.now) },
+		"forwards":    func(s Probe) Effects { return f.d.Probed(s, Result{Outcome: Forwards}, f.now) },
+		"unreachable": func(s Probe) Effects { return f.d.Probed(s, Result{Outcome: Unreachable}, f.now) },
 	}
 	a, unknown, elsewhere := f.probe, f.probe, f.probe
 	a.Holder, a.Round = f.a.id, 0
@@ -79,10 +79,10 @@ func TestReportsThatAreNotExpected(t *testing.T) {
 	if n := len(f.d.Bindings(nil)); n != 2 {
 		t.Fatalf("%d bindings", n)
 	}
-	if fx := f.d.Unreachable(f.probe, f.now); len(fx.Probes)+len(fx.Events) != 0 {
+	if fx := f.d.Probed(f.probe, Result{Outcome: Unreachable}, f.now); len(fx.Probes)+len(fx.Events) != 0 {
 		t.Errorf("%+v", fx)
 	}
-	if fx := f.d.Unanswered(f.probe, false, f.now); len(fx.Events) != 0 {
+	if fx := f.d.Probed(f.probe, Result{Outcome: Unanswered}, f.now); len(fx.Events) != 0 {
 		t.Errorf("unanswered after it was unreachable: %+v", fx)
 	}
 	f.mustAudit()
@@ -92,8 +92,8 @@ func TestReportsThatAreNotExpected(t *testing.T) {
 func TestLocalHoldersAreNotReported(t *testing.T) {
 	p := newPair(t)
 	for _, s := range p.probes {
-		p.d.Unanswered(s, false, p.now)
-		p.d.Unreachable(s, p.now)
+		p.d.Probed(s, Result{Outcome: Unanswered}, p.now)
+		p.d.Probed(s, Result{Outcome: Unreachable}, p.now)
 	}
 	if n := len(p.d.Bindings(nil)); n != 2 {
 		t.Errorf("%d bindings", n)
@@ -113,7 +113,7 @@ func TestUnreachableIsProbedAgain(t *testing.T) {
 		return f.d.Bindings(func(b *Binding) bool { return b.Holder.ID == f.b.id })[0].Unreachable
 	}
 	for _, pause := range []time.Duration{2, 4, 5, 5} {
-		f.d.Unreachable(f.probe, f.now)
+		f.d.Probed(f.probe, Result{Outcome: Unreachable}, f.now)
 		if !unreachable() {
 			t.Fatal("it is not unreachable")
 		}
@@ -131,7 +131,7 @@ func TestUnreachableIsProbedAgain(t *testing.T) {
 		}
 	}
 	f.answer(f.a, f.now)
-	f.d.Unreachable(f.probe, f.now)
+	f.d.Probed(f.probe, Result{Outcome: Unreachable}, f.now)
 	failed := f.now
 	old := f.b.sighting(defaultIP, Announced, f.now)
 	f.now = f.now.Add(300 * time.Millisecond)
@@ -153,13 +153,15 @@ func TestUnreachableIsProbedAgain(t *testing.T) {
 // Each outcome except Unreachable shows that the node can be reached.
 func TestReachableAgain(t *testing.T) {
 	outcomes := map[string]func(*far){
-		"answered":         func(f *far) { f.answer(f.b, f.now) },
-		"refused":          func(f *far) { f.d.ProbeRefused(f.probe, "solicitation is off", time.Time{}, f.now) },
-		"refused for long": func(f *far) { f.d.ProbeRefused(f.probe, "the pod probes it", f.now.Add(10*time.Second), f.now) },
+		"answered": func(f *far) { f.answer(f.b, f.now) },
+		"refused":  func(f *far) { f.d.Probed(f.probe, Result{Refused, "solicitation is off", time.Time{}}, f.now) },
+		"refused for long": func(f *far) {
+			f.d.Probed(f.probe, Result{Refused, "the pod probes it", f.now.Add(10 * time.Second)}, f.now)
+		},
 	}
 	for name, outcome := range outcomes {
 		f := newFar(t)
-		f.d.Unreachable(f.probe, f.now)
+		f.d.Probed(f.probe, Result{Outcome: Unreachable}, f.now)
 		f.take(f.step(unreachableTime))
 		outcome(f)
 		for _, b := range f.d.Bindings(nil) {
@@ -173,7 +175,7 @@ func TestReachableAgain(t *testing.T) {
 // The story shows which node does not answer.
 func TestUnreachableReason(t *testing.T) {
 	f := newFar(t)
-	f.d.Unreachable(f.probe, f.now)
+	f.d.Probed(f.probe, Result{Outcome: Unreachable}, f.now)
 	if got := f.verdict(); !strings.Contains(got, "cannot be probed (node n2 does not answer)") {
 		t.Errorf("verdict %q", got)
 	}
@@ -360,7 +362,7 @@ func TestDescribeAtALostHolder(t *testing.T) {
 		0s b@n2 announces`, 2*time.Second)
 	b := w.actor("b@n2")
 	w.d.Withdraw(Key{"default", defaultIP}, b.id, "gone", w.now)
-	w.d.DescribeAt(Key{"default", defaultIP}, b.id, func(_ Key, h *Holder) { *h = Holder{NetnsName: "named"} }, w.now)
+	w.d.Describe(b.id, func(_ Key, h *Holder) { *h = Holder{NetnsName: "named"} }, w.now, Key{"default", defaultIP})
 	c := w.d.Conflicts(false)
 	if len(c) != 1 || len(c[0].Holders) != 2 {
 		t.Fatalf("conflicts %+v, want one that keeps both holders for a while", c)
@@ -383,10 +385,10 @@ func TestBothSilent(t *testing.T) {
 	began := w.now
 	for w.now.Sub(began) < AnswerTime+awaitRequestTime {
 		for _, p := range f.step(10 * time.Millisecond).Probes {
-			w.d.ProbeSent(p, w.now)
+			w.d.Probed(p, Result{Outcome: Sent}, w.now)
 		}
 		if w.now.Sub(began) == AnswerTime {
-			w.d.Unanswered(f.probe, false, w.now)
+			w.d.Probed(f.probe, Result{Outcome: Unanswered}, w.now)
 			if n := len(w.d.Conflicts(false)); n != 1 {
 				t.Fatalf("%d conflicts while the holder here is asked", n)
 			}

@@ -36,11 +36,11 @@ func TestDoubt(t *testing.T) {
 	answer.Answer = true
 	f.d.Observe(answer, f.now)
 	f.now = f.now.Add(100 * time.Millisecond)
-	f.take(f.d.Recheck(Key{"default", defaultIP}, f.b.id, f.now))
-	if fx := f.d.Recheck(Key{"default", defaultIP}, f.b.id, f.now); len(fx.Probes) != 0 {
+	f.take(f.d.Probed(Probe{Key: Key{"default", defaultIP}, Holder: f.b.id}, Result{Outcome: Gone}, f.now))
+	if fx := f.d.Probed(Probe{Key: Key{"default", defaultIP}, Holder: f.b.id}, Result{Outcome: Gone}, f.now); len(fx.Probes) != 0 {
 		t.Errorf("probed again while it is probed: %+v", fx)
 	}
-	if fx := f.d.Recheck(Key{"default", defaultIP}, f.a.id, f.now); len(fx.Probes) != 0 {
+	if fx := f.d.Probed(Probe{Key: Key{"default", defaultIP}, Holder: f.a.id}, Result{Outcome: Gone}, f.now); len(fx.Probes) != 0 {
 		t.Errorf("another node's withdrawal of a local holder: %+v", fx)
 	}
 	if n := len(f.d.Conflicts(false)); n != 1 {
@@ -53,7 +53,7 @@ func TestDoubt(t *testing.T) {
 func TestReturned(t *testing.T) {
 	f := newFar(t)
 	for range 6 { // until it is left alone for long
-		f.d.Unreachable(f.probe, f.now)
+		f.d.Probed(f.probe, Result{Outcome: Unreachable}, f.now)
 		for f.d.Next().Before(f.now.Add(29 * time.Second)) {
 			f.now = f.d.Next()
 			if fx := f.d.Tick(f.now); len(fx.Probes) > 0 {
@@ -66,7 +66,7 @@ func TestReturned(t *testing.T) {
 			}
 		}
 	}
-	f.d.Unreachable(f.probe, f.now)
+	f.d.Probed(f.probe, Result{Outcome: Unreachable}, f.now)
 	f.now = f.now.Add(time.Second)
 	if fx := f.d.Returned("nobody/boot", f.now); len(fx.Probes) != 0 {
 		t.Errorf("probed %+v when another node was back", fx.Probes)
@@ -81,7 +81,7 @@ func TestReturned(t *testing.T) {
 
 	// A node that refused a request until later was not silent.
 	g := newFar(t)
-	g.d.ProbeRefused(g.probe, "x", g.now.Add(20*time.Second), g.now)
+	g.d.Probed(g.probe, Result{Refused, "x", g.now.Add(20 * time.Second)}, g.now)
 	g.now = g.now.Add(2 * time.Second)
 	if fx := g.d.Returned(g.b.id.Node, g.now); len(fx.Probes) != 0 {
 		t.Errorf("probed %+v before it may be", fx.Probes)

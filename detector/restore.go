@@ -1,6 +1,7 @@
 package detector
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,14 +10,8 @@ import (
 	"github.com/dupip/dupip/internal/schedule"
 )
 
-const (
-	// maxRestored limits the open conflicts that are restored.
-	maxRestored = 10_000
-
-	// previousGeneration marks the generations of a previous agent, because each agent counts from
-	// 1.
-	previousGeneration = 1 << 31
-)
+// maxRestored limits the open conflicts that are restored.
+const maxRestored = 10_000
 
 // Snapshot is the part of a Detector that survives a restart of the agent.
 type Snapshot struct {
@@ -49,8 +44,31 @@ func (d *Detector) Snapshot() Snapshot {
 			c.Holders[i].Unreachable, c.Holders[i].Gone = false, false
 		}
 	}
-	s.Former = d.table.allFormer()
+	s.Former = allFormer(d.table)
 	return s
+}
+
+// allFormer returns the last holders on this node of the last MaxHistory keys that lost one, the last one last.
+func allFormer(t *table) (list []Binding) {
+	for _, e := range t.entries {
+		for _, f := range e.former {
+			if f.here {
+				list = append(list, f.Binding)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b Binding) int {
+		return cmp.Or(b.LastSeen.Compare(a.LastSeen), a.Key.Compare(b.Key), CompareAge(b, a))
+	})
+	keys := make(map[Key]bool)
+	list = slices.DeleteFunc(list, func(b Binding) bool {
+		if len(keys) < t.opts.MaxHistory {
+			keys[b.Key] = true
+		}
+		return !keys[b.Key]
+	})
+	slices.Reverse(list)
+	return list
 }
 
 // Restore restores the snapshot of a previous agent of the same boot. Call it once, before the first
@@ -135,9 +153,6 @@ func inOrder(b Binding, now time.Time) (first, last time.Time) {
 	first = schedule.Earlier(b.FirstSeen, now)
 	return first, schedule.Later(schedule.Earlier(b.LastSeen, now), first)
 }
-
-// plausible reports whether a time is late enough to come from a clock that was set.
-func plausible(t time.Time) bool { return t.Year() >= 2000 }
 
 // occurrenceOf returns the number in the id of a conflict; 0 if it is not an id of its key.
 func occurrenceOf(c Conflict) int {

@@ -1,7 +1,6 @@
 package detector
 
 import (
-	"cmp"
 	"container/list"
 	"slices"
 	"time"
@@ -24,15 +23,6 @@ func rankOf(e Evidence, suppressed bool) int {
 	return int(e)
 }
 
-// evictsBelow returns the rank below which bindings make room for a new one. Data must not evict suppressed
-// bindings: each address of a pod that sprays sources would be suspected again.
-func evictsBelow(rank int) int {
-	if rank <= int(Data) {
-		return min(rank, rankSuppressed)
-	}
-	return rank
-}
-
 // table has the bindings of one node: who has which address, and on what evidence. It must not know what two holders of an address are,
 // nor who is asked.
 type table struct {
@@ -47,113 +37,15 @@ type table struct {
 	idle    list.List        // of *entry: stories without bindings, oldest first
 	due     schedule.Schedule[*entry]
 
-	shared func(Key) bool // nil: no key is
-	counts Counts         // Refused, Evicted and Suppressed
+	shared  func(Key) bool // nil: no key is
+	counts  Counts         // Refused, Evicted, Suppressed and Overdue
+	refusal string         // why the last sighting was dropped
 }
 
-// admit makes a binding for a new holder, or returns nil if a limit is reached.
-func (t *table) admit(s *Sighting, now time.Time) *binding {
-	ev := t.entries[s.Key].effective(s, now)
-	if !t.makeRoom(s, rankOf(ev, ev != s.Evidence), now) {
-		return nil
-	}
-
-	e, id := t.entryFor(s.Key), s.Holder.ID // after making room, which may have ended it
-	if id.Node != t.opts.Node && e.remotes("") >= maxRemote {
-		t.counts.Evicted[refusedKeyFull]++
-		t.remove(e.unverified(), noteEvicted, refusedKeyFull, now)
-	}
-	b := &binding{
-		entry: e, holder: s.Holder, remote: id.Node != t.opts.Node, firstSeen: s.At, atStart: s.FoundAtStart,
-		refresh: refresh{jitter: jitterOf(s.Key, id, bindingTTL/20)}, // 10 % of half the TTL
-		rank:    -1,
-	}
-	if plausible(s.FirstSeen) {
-		b.firstSeen = schedule.Earlier(b.firstSeen, s.FirstSeen)
-	}
-	if others := t.holders[id]; len(others) > 0 && b.holder.Pod == (Pod{}) {
-		b.holder.describePod(&others[0].holder)
-	}
-	e.bindings = append(e.bindings, b)
-	t.holders[id] = append(t.holders[id], b)
-	t.addSource(b, &s.Holder)
-	where := " on " + cmp.Or(s.Holder.InterfaceName, "an interface")
-	if b.remote {
-		where = ", as its node reports"
-	}
-	e.record(now, id, noteFirstSeen, ev.String()+where)
-	return b
-}
-
-// makeRoom reports whether there is room for a new binding of that rank. It evicts other bindings if needed.
-func (t *table) makeRoom(s *Sighting, rank int, now time.Time) bool {
-	if e := t.entries[s.Key]; e != nil && len(e.bindings) >= maxHolders &&
-		!t.evict(evictable(e.bindings, rank), refusedKeyFull, now) {
-		return false
-	}
-	if !t.makeRoomOn(s.Holder.Interface, rank, now) {
-		return false
-	}
-	return t.size() < t.opts.MaxBindings || t.evict(t.evictableInTable(rank), refusedTableFull, now)
-}
-
-// makeRoomOn is makeRoom for one interface. No pod adds to the node's own addresses, which the caller limits.
-func (t *table) makeRoomOn(i Interface, rank int, now time.Time) bool {
-	if rank == int(Host) {
-		return true
-	}
-	on := t.ifaces[i]
-	return len(on) < t.opts.MaxPerInterface || t.evict(evictable(on, rank), refusedInterfaceFull, now)
-}
-
-func (t *table) size() int {
-	n := 0
-	for i := range t.ranks {
-		n += t.ranks[i].Len()
-	}
-	return n
-}
-
-// evictable returns the binding that makes room for a new one of that rank, or nil: of the bindings with the
-// lowest rank, the one that was not seen for longest. Bindings in an open conflict stay.
-func evictable(list []*binding, rank int) *binding {
-	var v *binding
-	for _, b := range list {
-		if b.rank >= evictsBelow(rank) || b.entry.conflict != nil {
-			continue
-		}
-		if v == nil || b.rank < v.rank || b.rank == v.rank && b.lastSeen().Before(v.lastSeen()) {
-			v = b
-		}
-	}
-	return v
-}
-
-// evictableInTable is [evictable] for the whole table.
-func (t *table) evictableInTable(rank int) *binding {
-	const limit = 64 // of bindings that are tried, because many may be in conflicts
-	for r := range evictsBelow(rank) {
-		n := 0
-		for el := t.ranks[r].Front(); el != nil && n < limit; el = el.Next() {
-			if b := el.Value.(*binding); b.entry.conflict == nil {
-				return b
-			}
-			n++
-		}
-	}
-	return nil
-}
-
-// evict removes v and reports true. If v is nil, it counts that the new binding was refused.
-func (t *table) evict(v *binding, reason string, now time.Time) bool {
-	if v == nil {
-		t.counts.Refused[reason]++
-		return false
-	}
-	t.counts.Evicted[reason]++
-	t.remove(v, noteEvicted, reason, now)
-	t.settle(v.entry, now)
-	return true
+// refuse counts a sighting that is dropped.
+func (t *table) refuse(reason string) {
+	t.counts.Refused[reason]++
+	t.refusal = reason
 }
 
 // addSource adds an interface to a binding. If there are too many, it replaces the one that was not seen for
@@ -196,11 +88,69 @@ func (t *table) remove(b *binding, n *template, reason string, now time.Time) {
 	}
 }
 
+// setEvidence changes the evidence of a binding; nothing else does. If the binding does not count any more, why is the reason.
+func (t *table) setEvidence(b *binding, ev Evidence, now time.Time, why string) {
+	was := b.evidence
+	if was >= Claimed && ev < Claimed {
+		t.withdraw(b)
+		b.entry.ceased = append(b.entry.ceased, ceased{b, b.public(), why})
+		if b.check != nil {
+			b.check.unpair()
+		}
+		b.check, b.counted = nil, time.Time{}
+	}
+	if ev == 0 || was >= Claimed && ev < Claimed {
+		for i := range b.sources {
+			t.forgotten(b, b.sources[i].iface)
+		}
+	}
+	b.evidence = ev
+	if b.remote {
+		t.remotes[was]--
+		t.remotes[ev]++
+	}
+	if was < Claimed && ev >= Claimed {
+		b.counted, b.life = b.lastOf(ev), uint64(now.UnixNano())
+		if b.remote {
+			b.counted, b.life = b.firstSeen, 0 // its node says it
+		}
+	}
+	if was != 0 && ev != 0 {
+		b.entry.record(now, b.holder.ID, noteOtherEvidence, ev.String()+", was "+was.String())
+	}
+	if ev >= Claimed {
+		b.entry.hasStory = true
+	}
+
+	if b.elem != nil {
+		t.ranks[b.rank].Remove(b.elem)
+		b.elem = nil
+	}
+	if ev != 0 {
+		b.rank = rankOf(ev, b.entry.penalties.of(b.holder.ID) != nil)
+		b.elem = t.ranks[b.rank].PushBack(b)
+	}
+	t.note(b)
+}
+
 // dropFrom removes b from the list of one key of an index.
 func dropFrom[K comparable](index map[K][]*binding, k K, b *binding) {
 	index[k] = slices.DeleteFunc(index[k], func(x *binding) bool { return x == b })
 	if len(index[k]) == 0 {
 		delete(index, k)
+	}
+}
+
+// dropRemote forgets the remote holders of an address that no local holder has any more. Their nodes
+// handle the rest of the conflict.
+func (t *table) dropRemote(e *entry, now time.Time) {
+	if e.conflict != nil || e.remotes("") == 0 || e.hasLocal() {
+		return
+	}
+	for _, b := range slices.Clone(e.bindings) {
+		if b.remote {
+			t.remove(b, noteNotNeeded, "", now)
+		}
 	}
 }
 
@@ -283,27 +233,4 @@ func (t *table) entryFor(key Key) *entry {
 		e.idle = nil
 	}
 	return e
-}
-
-// allFormer returns the last holders on this node of the last MaxHistory keys that lost one, the last one last.
-func (t *table) allFormer() (list []Binding) {
-	for _, e := range t.entries {
-		for _, f := range e.former {
-			if f.here {
-				list = append(list, f.Binding)
-			}
-		}
-	}
-	slices.SortFunc(list, func(a, b Binding) int {
-		return cmp.Or(b.LastSeen.Compare(a.LastSeen), a.Key.Compare(b.Key), CompareAge(b, a))
-	})
-	keys := make(map[Key]bool)
-	list = slices.DeleteFunc(list, func(b Binding) bool {
-		if len(keys) < t.opts.MaxHistory {
-			keys[b.Key] = true
-		}
-		return !keys[b.Key]
-	})
-	slices.Reverse(list)
-	return list
 }

@@ -191,6 +191,11 @@ type Binding struct {
 	Gone bool
 }
 
+// CompareAge orders the holders of a key, the oldest first.
+func CompareAge(a, b Binding) int {
+	return cmp.Or(a.FirstSeen.Compare(b.FirstSeen), a.Holder.ID.Compare(b.Holder.ID))
+}
+
 // Counts reports whether such a binding supports a suspicion: whether the holder has the address, and does not only forward.
 func (e Evidence) Counts() bool { return e >= Claimed }
 
@@ -246,48 +251,12 @@ type Event struct {
 	Restored bool
 }
 
-// Purpose is the reason why a holder is probed.
-type Purpose string
-
-// The purposes of a probe, by the names that logs and labels have. Verification has priority when the rate is limited.
-const (
-	// Verify a suspicion or conflict.
-	Verify Purpose = "verify"
-	// Refresh keeps a silent binding alive.
-	Refresh Purpose = "refresh"
-)
-
-// Probe tells the agent to probe a holder. The agent probes a local holder on that interface, and reports
-// [Detector.ProbeSent] or [Detector.ProbeRefused]. It observes an answer like any packet. For a remote
-// holder, the agent sends a probe request to its node; Interface is then zero and Purpose is Verify.
-//
-// For a remote holder the agent reports exactly one of [Detector.Observe] (Answer is set),
-// [Detector.Unanswered], [Detector.Withdraw] (its node says that it is gone),
-// [Detector.ProbeRefused] (its node refused) and [Detector.Unreachable].
-type Probe struct {
-	Key       Key
-	Holder    HolderID
-	Interface Interface
-	Purpose   Purpose
-	// Round is the number of the round, so that a late report of an earlier round is ignored. Return
-	// it unchanged; zero means the present round.
-	Round uint32
-}
-
-// ProbeRefusal is why a [Probe] was not sent. The zero value says that it was.
-type ProbeRefusal struct {
-	// Reason is one short clause for people.
-	Reason string
-	// Until is when to try again; zero when only something new can change it.
-	Until time.Time
-	// Budget says that the node's budget of probes is used up.
-	Budget bool
-}
-
 // Effects is what the caller has to do after a call. It is empty for most sightings.
 type Effects struct {
 	Probes []Probe
 	Events []Event
+	// Refused is why a sighting was dropped, one of [Counts.Refused]; empty if it was not.
+	Refused string
 }
 
 // NoteKind says what a [Note] is about.

@@ -58,6 +58,21 @@ func (v *verifier) probe(b *binding, now time.Time) {
 	})
 }
 
+// sent notes that a probe of a local holder was sent, and reports whether that moves the deadline of the round.
+func (v *verifier) sent(b *binding, now time.Time) bool {
+	c := b.check
+	t := noteProbed
+	if c.proven {
+		t = noteProbedAgain
+	}
+	b.entry.record(now, b.holder.ID, t, c.roundName())
+	if !c.sent.IsZero() {
+		return false
+	}
+	c.sent = now
+	return true
+}
+
 // advance does what is due for one holder. The binding may be lost.
 func (v *verifier) advance(b *binding, now time.Time) *loss {
 	c := b.check
@@ -279,4 +294,30 @@ func stragglerUntil(list []*binding, round, now time.Time) time.Time {
 		}
 	}
 	return time.Time{}
+}
+
+// refresh probes a silent binding that is due.
+func (v *verifier) refresh(b *binding, now time.Time) {
+	due := b.refreshDue()
+	if b.entry.conflict != nil || due.IsZero() || due.After(now) {
+		return
+	}
+	b.refresh.count++
+	b.refresh.after = now.Add(bindingTTL / 8) // after a suspicion, both probes may be overdue
+	v.probes = append(v.probes, Probe{
+		Key: b.entry.key, Holder: b.holder.ID, Interface: b.latestSource().iface, Purpose: Refresh,
+	})
+}
+
+// refreshed takes the result of a probe that keeps a silent binding.
+func (v *verifier) refreshed(b *binding, r Result, now time.Time) {
+	if r.Outcome == Sent {
+		b.entry.record(now, b.holder.ID, noteRefresh, "")
+		return
+	}
+	b.entry.record(now, b.holder.ID, noteNotProbed, r.Reason)
+	if !r.Until.IsZero() && b.refresh.count > 0 {
+		b.refresh.count--
+		b.refresh.after = schedule.Later(r.Until, now.Add(minRetry))
+	}
 }

@@ -32,7 +32,7 @@ func TestOldConflictsAreProbedSeldom(t *testing.T) {
 		}
 		for _, s := range fx.Probes {
 			probed++
-			d.ProbeSent(s, now)
+			d.Probed(s, Result{Outcome: Sent}, now)
 			if s.Holder.Netns != silent {
 				carry(observe(s.Holder.Netns, true, now), now)
 			}

@@ -153,7 +153,7 @@ func (p *pair) step(d time.Duration) Effects {
 func TestAnswersFromBeforeTheRound(t *testing.T) {
 	p := newPair(t)
 	for _, s := range p.probes {
-		p.d.ProbeSent(s, p.now)
+		p.d.Probed(s, Result{Outcome: Sent}, p.now)
 	}
 	began := p.now
 	p.now = p.now.Add(50 * time.Millisecond)
@@ -195,7 +195,7 @@ func TestDeadlineRunsFromTheReport(t *testing.T) {
 	if fx := p.step(3 * time.Second); len(fx.Events) != 0 || len(fx.Probes) != 0 {
 		t.Fatalf("without a report: %+v", fx)
 	}
-	p.d.ProbeSent(p.probes[1], p.now)
+	p.d.Probed(p.probes[1], Result{Outcome: Sent}, p.now)
 	if fx := p.step(999 * time.Millisecond); len(fx.Events) != 0 {
 		t.Fatalf("before the deadline: %+v", fx)
 	}
@@ -203,7 +203,7 @@ func TestDeadlineRunsFromTheReport(t *testing.T) {
 		t.Fatalf("the answers are too far apart, but the first one does not begin again: %+v", fx)
 	}
 	for _, s := range p.probes {
-		p.d.ProbeSent(s, p.now) // of the first round
+		p.d.Probed(s, Result{Outcome: Sent}, p.now) // of the first round
 	}
 	if fx := p.step(4 * time.Second); len(fx.Probes) != 0 || len(fx.Events) != 0 {
 		t.Fatalf("a stale report counted: %+v", fx)
@@ -218,7 +218,7 @@ func TestDeadlineRunsFromTheReport(t *testing.T) {
 func TestLateTick(t *testing.T) {
 	p := newPair(t)
 	for _, s := range p.probes {
-		p.d.ProbeSent(s, p.now)
+		p.d.Probed(s, Result{Outcome: Sent}, p.now)
 	}
 	for range 2 {
 		if fx := p.step(10 * time.Second); len(fx.Events) != 0 || len(fx.Probes) != 2 {

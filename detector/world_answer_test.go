@@ -20,11 +20,11 @@ func (w *world) probe(s Probe) {
 	case a.lost:
 		return
 	case a.guard != "" && (a.until.IsZero() || w.now.Before(a.until)):
-		w.apply(w.d.ProbeRefused(s, a.guard, a.until, w.now))
+		w.apply(w.d.Probed(s, Result{Refused, a.guard, a.until}, w.now))
 		return
 	}
 	if w.limit != nil && !w.limit() {
-		w.apply(w.d.ProbeRefused(s, "the rate", w.now.Add(100*time.Millisecond), w.now))
+		w.apply(w.d.Probed(s, Result{Refused, "the rate", w.now.Add(100 * time.Millisecond)}, w.now))
 		return
 	}
 	w.send(s, a)
@@ -32,7 +32,7 @@ func (w *world) probe(s Probe) {
 
 // send sends a probe to a local holder.
 func (w *world) send(s Probe, a *actor) {
-	w.d.ProbeSent(s, w.now)
+	w.d.Probed(s, Result{Outcome: Sent}, w.now)
 	after := delay + a.slow
 	ans := a.sighting(s.Key.IP, a.evidence(), w.now.Add(after))
 	ans.Answer = true
@@ -63,17 +63,17 @@ func (w *world) probeNode(s Probe, a *actor) {
 	case w.probeRemote != nil:
 		w.probeRemote(s)
 	case a.lost:
-		w.after(lostAfter, a.id, func() { w.apply(w.d.Unreachable(s, w.now)) })
+		w.after(lostAfter, a.id, func() { w.apply(w.d.Probed(s, Result{Outcome: Unreachable}, w.now)) })
 	case a.guard != "" && (a.until.IsZero() || w.now.Before(a.until)):
-		w.after(delay, a.id, func() { w.apply(w.d.ProbeRefused(s, a.guard, a.until, w.now)) })
+		w.after(delay, a.id, func() { w.apply(w.d.Probed(s, Result{Refused, a.guard, a.until}, w.now)) })
 	case a.dead:
 		w.after(delay, a.id, func() { w.apply(w.d.Withdraw(s.Key, s.Holder, "its node does not know it", w.now)) })
 	case a.has[s.Key.IP] && !a.mute:
 		w.after(delay, a.id, func() { w.observe(ans) })
 	case a.proxies && !a.mute:
-		w.after(delay, a.id, func() { w.apply(w.d.Unanswered(s, true, w.now)) })
+		w.after(delay, a.id, func() { w.apply(w.d.Probed(s, Result{Outcome: Forwards}, w.now)) })
 	default:
-		w.after(silentAfter, a.id, func() { w.apply(w.d.Unanswered(s, false, w.now)) })
+		w.after(silentAfter, a.id, func() { w.apply(w.d.Probed(s, Result{Outcome: Unanswered}, w.now)) })
 	}
 }
 

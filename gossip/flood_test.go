@@ -187,7 +187,7 @@ func TestHostile(t *testing.T) {
 			{dropNoHolder, b.member.ID, encoded(about(1, b.member.NodeID()))},
 			{dropAbout, b.member.ID, encoded(about(3, "x/y"))},
 			{dropOurs, b.member.ID, encoded(about(3, a.member.NodeID()))},
-			{dropUnasked, b.member.ID, encoded(wire.ProbeReply{ID: 7, Key: testKey(3), Outcome: cluster.Gone, Binding: b.binding(1)})},
+			{dropUnasked, b.member.ID, encoded(wire.ProbeReply{ID: 7, Key: testKey(3), Outcome: detector.Gone, Binding: b.binding(1)})},
 			{dropForeign, b.member.ID, encoded(wire.ProbeRequest{ID: 1, Key: testKey(3), Holder: b.binding(1).Holder.ID})},
 			{dropReporter, b.member.ID, encoded(wire.Report{Seq: 1, Summary: new(cluster.Summary)})},
 		} {

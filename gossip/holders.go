@@ -78,7 +78,7 @@ func (g *Gossip) receiveLease(from *roster.Node, l wire.Lease, now time.Time) {
 	if refused != keeper.Accepted {
 		g.count.drop(string(refused))
 	}
-	gone := cluster.ProbeReply{Probe: detector.Probe{Key: l.Key, Holder: l.Binding.Holder.ID}, Outcome: cluster.Gone, At: now}
+	gone := cluster.ProbeReply{Probe: detector.Probe{Key: l.Key, Holder: l.Binding.Holder.ID}, Outcome: detector.Gone, At: now}
 	switch {
 	case refused != keeper.Accepted && refused != keeper.Overfull:
 	case l.Gone && from != g.roster.Self() && g.leases.Has(l.Key) && !g.deliverOf(from, gone, now): // it is sent again

@@ -43,12 +43,12 @@ func TestTwoHolders(t *testing.T) {
 			}
 		}
 		b.answers(func(cluster.ProbeRequest) cluster.ProbeReply {
-			return cluster.ProbeReply{Outcome: cluster.Answered, At: time.Now(), Binding: bindings[b]}
+			return cluster.ProbeReply{Outcome: detector.Answered, At: time.Now(), Binding: bindings[b]}
 		})
 		s := detector.Probe{Key: testKey(1), Holder: bindings[b].Holder.ID, Round: 7}
 		a.RequestProbe(s, []cluster.Binding{bindings[a]})
 		eventually(t, time.Second, "a reply", func() bool { m, _ := messages[cluster.ProbeReply](a); return len(m) > 0 })
-		if m, _ := messages[cluster.ProbeReply](a); m[0].Probe != s || m[0].Outcome != cluster.Answered {
+		if m, _ := messages[cluster.ProbeReply](a); m[0].Probe != s || m[0].Outcome != detector.Answered {
 			t.Errorf("reply %+v", m[0])
 		}
 		if q, _ := messages[cluster.ProbeRequest](b); len(q) != 1 || q[0].From != a.member.NodeID() || len(q[0].Bindings) != 1 {
@@ -227,7 +227,7 @@ func TestWithdrawnWhileBusy(t *testing.T) {
 		}
 		limit(messageRate, messageBurst)
 		time.Sleep(10 * time.Second)
-		if m, _ := messages[cluster.ProbeReply](b); len(m) != 1 || m[0].Outcome != cluster.Gone {
+		if m, _ := messages[cluster.ProbeReply](b); len(m) != 1 || m[0].Outcome != detector.Gone {
 			t.Errorf("received %+v", m)
 		}
 	})
@@ -255,7 +255,7 @@ func TestWithdrawToOthers(t *testing.T) {
 		a.Withdraw(testKey(1), held.Holder.ID, []string{b.member.NodeID(), c.member.NodeID(), a.member.NodeID(), "x/y"})
 		time.Sleep(30 * time.Second)
 		m, _ := messages[cluster.ProbeReply](b)
-		if len(m) != 1 || m[0].Outcome != cluster.Gone || m[0].Probe != (detector.Probe{Key: testKey(1), Holder: held.Holder.ID}) {
+		if len(m) != 1 || m[0].Outcome != detector.Gone || m[0].Probe != (detector.Probe{Key: testKey(1), Holder: held.Holder.ID}) {
 			t.Errorf("received %+v", m)
 		}
 		if m, _ := messages[cluster.ProbeReply](c); len(m) != 0 {

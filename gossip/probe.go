@@ -37,7 +37,7 @@ func (g *Gossip) RequestProbe(p detector.Probe, own []cluster.Binding) {
 			g.unanswered(r, now)
 		}
 	}) {
-		g.deliver(cluster.ProbeReply{Probe: p, Outcome: cluster.Unreachable, At: r.sent})
+		g.deliver(cluster.ProbeReply{Probe: p, Outcome: detector.Unreachable, At: r.sent})
 	}
 }
 
@@ -48,9 +48,9 @@ func (g *Gossip) unanswered(m retry.Message, now time.Time) {
 	if !ok {
 		return
 	}
-	reply := cluster.ProbeReply{Probe: r.probe, Outcome: cluster.Unreachable, At: now}
+	reply := cluster.ProbeReply{Probe: r.probe, Outcome: detector.Unreachable, At: now}
 	if g.roster.BootedAnew(r.probe.Holder.Node) {
-		reply.Outcome, reply.Reason = cluster.Gone, "it was booted anew"
+		reply.Outcome, reply.Reason = detector.Gone, "it was booted anew"
 	} else if n := g.roster.ByID(r.probe.Holder.Node); n != nil {
 		g.sender(n).silent = true
 	}
@@ -67,15 +67,15 @@ func (g *Gossip) receiveReply(from *roster.Node, m wire.ProbeReply, now time.Tim
 	}
 	reply := cluster.ProbeReply{Probe: r.probe, Outcome: m.Outcome, At: now, Reason: m.Reason}
 	switch m.Outcome {
-	case cluster.Answered:
+	case detector.Answered:
 		// Clocks of two nodes do not run alike: no answer is older than its request.
 		if reply.At = m.Answered; reply.At.Before(r.sent) {
 			reply.At = r.sent
 		}
-	case cluster.Refused:
+	case detector.Refused:
 		reply.RetryAt = m.RetryAt
 	}
-	if m.Outcome != cluster.Gone && m.Binding.Evidence >= detector.Forwarded && m.Binding.Evidence <= detector.Host {
+	if m.Outcome != detector.Gone && m.Binding.Evidence >= detector.Forwarded && m.Binding.Evidence <= detector.Host {
 		reply.Binding = m.Binding
 	}
 	if g.deliver(reply) {
@@ -124,15 +124,15 @@ func (g *Gossip) ReplyProbe(to string, id uint64, r cluster.ProbeReply) {
 		if n != nil {
 			a = g.asked.Get(askedID{n.Incarnation, id}, nil)
 		}
-		if a == nil || a.reply != nil || r.Outcome < cluster.Answered || r.Outcome > cluster.Refused {
+		if a == nil || a.reply != nil || r.Outcome < detector.Answered || r.Outcome > detector.Refused {
 			g.count.drop(dropReply)
 			return
 		}
 		a.reply = &wire.ProbeReply{ID: id, Key: a.key, Outcome: r.Outcome, Reason: r.Reason, Answered: r.At, RetryAt: r.RetryAt}
 		switch {
-		case r.Binding.Evidence == 0 && r.Outcome == cluster.Answered:
-			a.reply.Outcome = cluster.Gone // it went meanwhile
-		case r.Outcome != cluster.Gone:
+		case r.Binding.Evidence == 0 && r.Outcome == detector.Answered:
+			a.reply.Outcome = detector.Gone // it went meanwhile
+		case r.Outcome != detector.Gone:
 			a.reply.Binding = r.Binding
 		}
 		if a.reply.Binding.Holder.ID = a.holder; n.Alive() {

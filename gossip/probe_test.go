@@ -48,39 +48,39 @@ func (n *fakeNode) waiting() (count int) {
 // What the agent of the one says arrives at the other, on its own clock.
 func TestOutcomes(t *testing.T) {
 	for _, c := range []struct {
-		outcome cluster.Outcome
+		outcome detector.Outcome
 		change  func(*cluster.ProbeReply)
 		check   func(sent time.Time, r cluster.ProbeReply) bool
 	}{
 		{
-			cluster.Answered,
+			detector.Answered,
 			func(r *cluster.ProbeReply) { r.At = time.Now().Add(-5 * time.Millisecond) },
 			func(sent time.Time, r cluster.ProbeReply) bool {
 				return r.At.After(sent) && time.Since(r.At) > 5*time.Millisecond
 			},
 		},
 		{
-			cluster.Answered, // a clock that is slow, or a liar
+			detector.Answered, // a clock that is slow, or a liar
 			func(r *cluster.ProbeReply) { r.At = time.Now().Add(-time.Hour) },
 			func(sent time.Time, r cluster.ProbeReply) bool { return r.At.Equal(sent) },
 		},
 		{
-			cluster.Answered,
+			detector.Answered,
 			func(r *cluster.ProbeReply) { r.At = time.Now().Add(time.Hour) },
 			func(_ time.Time, r cluster.ProbeReply) bool { return !r.At.After(time.Now()) },
 		},
-		{cluster.Unanswered, nil, nil},
-		{cluster.Forwards, nil, nil},
-		{cluster.Gone, nil, nil},
+		{detector.Unanswered, nil, nil},
+		{detector.Forwards, nil, nil},
+		{detector.Gone, nil, nil},
 		{
-			cluster.Refused,
+			detector.Refused,
 			func(r *cluster.ProbeReply) { r.Reason, r.RetryAt = "probed by its pod", time.Now().Add(10*time.Second) },
 			func(sent time.Time, r cluster.ProbeReply) bool {
 				return r.Reason == "probed by its pod" && r.RetryAt.Sub(sent).Round(time.Second) == 10*time.Second
 			},
 		},
 		{
-			cluster.Refused,
+			detector.Refused,
 			func(r *cluster.ProbeReply) { r.Reason = "probes are off" },
 			func(_ time.Time, r cluster.ProbeReply) bool { return r.RetryAt.IsZero() },
 		},
@@ -109,7 +109,7 @@ func TestOutcomes(t *testing.T) {
 					t.Errorf("reply %+v, sent at %v", r, sent)
 				}
 				want := held.Holder
-				if c.outcome == cluster.Gone {
+				if c.outcome == detector.Gone {
 					want = detector.Holder{}
 				}
 				if r.Binding.Holder != want || a.waiting() != 0 {
@@ -124,7 +124,7 @@ func TestOutcomes(t *testing.T) {
 func TestGoneMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := newFakeNet(t).startMany(2)
-		for outcome, want := range map[cluster.Outcome]cluster.Outcome{cluster.Answered: cluster.Gone, cluster.Unanswered: cluster.Unanswered} {
+		for outcome, want := range map[detector.Outcome]detector.Outcome{detector.Answered: detector.Gone, detector.Unanswered: detector.Unanswered} {
 			nodes[1].answers(func(cluster.ProbeRequest) cluster.ProbeReply { return cluster.ProbeReply{Outcome: outcome} })
 			nodes[0].forgetMessages()
 			nodes[0].RequestProbe(nodes[1].probeOf(1), nil)
@@ -143,7 +143,7 @@ func TestProbeUnderLoss(t *testing.T) {
 		a, b := nodes[0], nodes[1]
 		b.answers(func(cluster.ProbeRequest) cluster.ProbeReply {
 			time.Sleep(100 * time.Millisecond) // as long as a pod may take
-			return cluster.ProbeReply{Outcome: cluster.Unanswered}
+			return cluster.ProbeReply{Outcome: detector.Unanswered}
 		})
 		f.set(func() { f.loss = 0.3 })
 		const n = 200
@@ -153,11 +153,11 @@ func TestProbeUnderLoss(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		outcomes := make(map[cluster.Outcome]int)
+		outcomes := make(map[detector.Outcome]int)
 		for _, m := range a.replies() {
 			outcomes[m.Outcome]++
 		}
-		if outcomes[cluster.Unanswered]+outcomes[cluster.Unreachable] != n || len(outcomes) != 2 || outcomes[cluster.Unanswered] < n*9/10 {
+		if outcomes[detector.Unanswered]+outcomes[detector.Unreachable] != n || len(outcomes) != 2 || outcomes[detector.Unanswered] < n*9/10 {
 			t.Errorf("replies to %d requests: %v", n, outcomes)
 		}
 		if q, _ := messages[cluster.ProbeRequest](b); len(q) > n {
@@ -202,7 +202,7 @@ func TestUnreachable(t *testing.T) {
 					t.Errorf("after %v, want %v", took, c.after)
 				}
 				time.Sleep(5 * time.Second)
-				if m := nodes[0].replies(); len(m) != 1 || m[0].Outcome != cluster.Unreachable || m[0].Probe != p || nodes[0].waiting() != 0 {
+				if m := nodes[0].replies(); len(m) != 1 || m[0].Outcome != detector.Unreachable || m[0].Probe != p || nodes[0].waiting() != 0 {
 					t.Errorf("replies %+v", m)
 				}
 			})
@@ -221,9 +221,9 @@ func TestProbeOverUpgrade(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		b := f.start("node-1", testBoot, 2)
 		b.answers(func(cluster.ProbeRequest) cluster.ProbeReply {
-			return cluster.ProbeReply{Outcome: cluster.Answered, At: time.Now(), Binding: b.binding(1)}
+			return cluster.ProbeReply{Outcome: detector.Answered, At: time.Now(), Binding: b.binding(1)}
 		})
-		if m := nodes[0].reply(t, time.Second); m.Outcome != cluster.Answered {
+		if m := nodes[0].reply(t, time.Second); m.Outcome != detector.Answered {
 			t.Errorf("reply %+v", m)
 		}
 	})
@@ -239,7 +239,7 @@ func TestForgedReply(t *testing.T) {
 		a.RequestProbe(p, nil)
 		time.Sleep(100 * time.Millisecond)
 		asked, _ := messages[cluster.ProbeRequest](b)
-		reply := wire.ProbeReply{ID: asked[0].ID, Key: p.Key, Outcome: cluster.Gone, Binding: b.binding(1)}
+		reply := wire.ProbeReply{ID: asked[0].ID, Key: p.Key, Outcome: detector.Gone, Binding: b.binding(1)}
 		other, key := reply, reply
 		other.Binding = b.binding(2)
 		key.Key = testKey(2)
@@ -256,7 +256,7 @@ func TestForgedReply(t *testing.T) {
 		a.from(b.member.ID, reply)
 		a.from(b.member.ID, reply)
 		time.Sleep(100 * time.Millisecond)
-		if m := a.replies(); len(m) != 1 || m[0].Outcome != cluster.Gone || a.dropped(dropUnasked) != 4 {
+		if m := a.replies(); len(m) != 1 || m[0].Outcome != detector.Gone || a.dropped(dropUnasked) != 4 {
 			t.Errorf("replies %+v", m)
 		}
 	})
@@ -296,11 +296,11 @@ func TestRequestsAreBounded(t *testing.T) {
 		}
 		// Replies to nobody are counted.
 		before := a.dropped(dropReply)
-		a.ReplyProbe("x/y", 1, cluster.ProbeReply{Outcome: cluster.Gone})
-		a.ReplyProbe(nodes[5].member.NodeID(), 2, cluster.ProbeReply{Outcome: cluster.Gone})
-		a.ReplyProbe(nodes[5].member.NodeID(), 1, cluster.ProbeReply{Outcome: cluster.Unreachable})
-		a.ReplyProbe(nodes[5].member.NodeID(), 1, cluster.ProbeReply{Outcome: cluster.Gone})
-		a.ReplyProbe(nodes[5].member.NodeID(), 1, cluster.ProbeReply{Outcome: cluster.Gone})
+		a.ReplyProbe("x/y", 1, cluster.ProbeReply{Outcome: detector.Gone})
+		a.ReplyProbe(nodes[5].member.NodeID(), 2, cluster.ProbeReply{Outcome: detector.Gone})
+		a.ReplyProbe(nodes[5].member.NodeID(), 1, cluster.ProbeReply{Outcome: detector.Unreachable})
+		a.ReplyProbe(nodes[5].member.NodeID(), 1, cluster.ProbeReply{Outcome: detector.Gone})
+		a.ReplyProbe(nodes[5].member.NodeID(), 1, cluster.ProbeReply{Outcome: detector.Gone})
 		synctest.Wait()
 		if n := a.dropped(dropReply) - before; n != 4 {
 			t.Errorf("%d dropped", n)
@@ -325,8 +325,8 @@ func TestReplyToFormerAgent(t *testing.T) {
 			t.Fatalf("requests %+v: the test needs the same number twice", requests)
 		}
 		// The reply to the second is not that to the first.
-		b.ReplyProbe(requests[0].From, requests[0].ID, cluster.ProbeReply{Outcome: cluster.Unanswered, Binding: b.binding(1)})
-		if m := again.reply(t, time.Second); m.Outcome != cluster.Unanswered {
+		b.ReplyProbe(requests[0].From, requests[0].ID, cluster.ProbeReply{Outcome: detector.Unanswered, Binding: b.binding(1)})
+		if m := again.reply(t, time.Second); m.Outcome != detector.Unanswered {
 			t.Errorf("%+v", m)
 		}
 	})
@@ -342,7 +342,7 @@ func TestProbeBootedAnew(t *testing.T) {
 		forgotten, unknown := of, of
 		forgotten.Holder.Node = cluster.NodeID("b", "earlier still")
 		unknown.Holder.Node = cluster.NodeID("c", testBoot)
-		outcome := func(p detector.Probe) cluster.Outcome {
+		outcome := func(p detector.Probe) detector.Outcome {
 			a.forgetMessages()
 			a.RequestProbe(p, nil)
 			time.Sleep(3 * time.Second)
@@ -354,24 +354,24 @@ func TestProbeBootedAnew(t *testing.T) {
 			return m[0].Outcome
 		}
 		b.kill()
-		if got := outcome(of); got != cluster.Unreachable {
+		if got := outcome(of); got != detector.Unreachable {
 			t.Errorf("while it is away: outcome %d", got)
 		}
 		f.start("b", "another", 1)
 		time.Sleep(time.Second)
 		for _, p := range []detector.Probe{of, forgotten} {
-			if got := outcome(p); got != cluster.Gone {
+			if got := outcome(p); got != detector.Gone {
 				t.Errorf("%s after another boot: outcome %d", p.Holder.Node, got)
 			}
 		}
-		if got := outcome(unknown); got != cluster.Unreachable {
+		if got := outcome(unknown); got != detector.Unreachable {
 			t.Errorf("an unknown node: outcome %d", got)
 		}
 		// Two of one name that are both there are two nodes.
 		other := b.member
 		other.Address = "elsewhere:7951"
 		f.joined(other)
-		if got := outcome(of); got != cluster.Unreachable {
+		if got := outcome(of); got != detector.Unreachable {
 			t.Errorf("with a namesake: outcome %d", got)
 		}
 	})

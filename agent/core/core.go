@@ -3,7 +3,6 @@
 package core
 
 import (
-	"context"
 	"log/slog"
 	"time"
 
@@ -136,10 +135,10 @@ func (c *Core) observed(o *observe.Observation, now time.Time) {
 	switch o.Kind {
 	case observe.Seen:
 		c.Prober.Observed(o.Interface, o.VLAN, s)
-		if c.Log.Enabled(context.Background(), slog.LevelDebug) {
-			defer c.logRefused(s, c.Detector.Refused())
+		if reason := c.Exchange.Observe(*s, now); reason != "" {
+			c.Log.Debug("record dropped", "ip", s.Key.IP, "network", s.Key.Network, "interface", s.Holder.InterfaceName,
+				"mac", s.Holder.MAC, "reason", reason)
 		}
-		c.Exchange.Observe(*s, now)
 	case observe.Tentative:
 		c.Prober.Tentative(o.Interface, s.Key.IP, o.VLAN, s.At)
 	case observe.Withdrawn:
@@ -154,16 +153,6 @@ func (c *Core) observed(o *observe.Observation, now time.Time) {
 func (c *Core) observe(all []observe.Observation, now time.Time) {
 	for i := range all {
 		c.observed(&all[i], now)
-	}
-}
-
-// logRefused logs why the detector dropped a sighting, by what it had refused before.
-func (c *Core) logRefused(s *detector.Sighting, before map[string]uint64) {
-	for reason, n := range c.Detector.Refused() {
-		if n != before[reason] {
-			c.Log.Debug("record dropped", "ip", s.Key.IP, "network", s.Key.Network, "interface", s.Holder.InterfaceName,
-				"mac", s.Holder.MAC, "reason", reason)
-		}
 	}
 }
 

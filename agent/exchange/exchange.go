@@ -121,12 +121,14 @@ func (x *Exchange) Apply(effects detector.Effects, now time.Time) {
 	}
 }
 
-// Observe takes a sighting on this node.
-func (x *Exchange) Observe(s detector.Sighting, now time.Time) {
-	x.Apply(x.Detector.Observe(s, now), now)
+// Observe takes a sighting on this node. It returns why the detector dropped it, if it did.
+func (x *Exchange) Observe(s detector.Sighting, now time.Time) (refused string) {
+	effects := x.Detector.Observe(s, now)
+	x.Apply(effects, now)
 	if s.Answer {
 		x.answered(&s)
 	}
+	return effects.Refused
 }
 
 // Ready tells the exchange that the agent observes all interfaces; soon it knows all holders.
@@ -175,31 +177,22 @@ func (x *Exchange) receiveReply(t cluster.ProbeReply, now time.Time) {
 	if s.Holder.Node == x.Node {
 		return // other nodes cannot reply for this node's holders
 	}
-	node := "node " + cluster.NodeName(s.Holder.Node)
 	if t.Binding.Holder.ID == s.Holder {
-		x.Apply(x.Detector.DescribeAt(s.Key, s.Holder, func(key detector.Key, h *detector.Holder) {
+		x.Apply(x.Detector.Describe(s.Holder, func(key detector.Key, h *detector.Holder) {
 			given := h.Given
 			if *h = t.Binding.Holder; key != s.Key {
 				h.Given = given
 			}
-		}, now), now)
+		}, now, s.Key), now)
 	}
-	var effects detector.Effects
-	switch t.Outcome {
-	case cluster.Answered:
-		effects = x.Detector.Observe(sightingOf(s.Key, t.Binding, true, t.At), now)
-	case cluster.Unanswered, cluster.Forwards:
-		effects = x.Detector.Unanswered(s, t.Outcome == cluster.Forwards, now)
-	case cluster.Gone:
-		if s.Purpose == "" { // it was not requested, so it may be outdated
-			effects = x.Detector.Recheck(s.Key, s.Holder, now)
-			break
-		}
-		effects = x.Detector.Withdraw(s.Key, s.Holder, node+": "+cmp.Or(t.Reason, "the holder is gone"), now)
-	case cluster.Refused:
-		effects = x.Detector.ProbeRefused(s, node+": "+t.Reason, t.RetryAt, now)
-	case cluster.Unreachable:
-		effects = x.Detector.Unreachable(s, now)
+	if t.Outcome == detector.Answered {
+		x.Apply(x.Detector.Observe(sightingOf(s.Key, t.Binding, true, t.At), now), now)
+		return
 	}
-	x.Apply(effects, now)
+	why := t.Reason
+	if t.Outcome == detector.Gone {
+		why = cmp.Or(why, "the holder is gone")
+	}
+	result := detector.Result{Outcome: t.Outcome, Reason: "node " + cluster.NodeName(s.Holder.Node) + ": " + why, Until: t.RetryAt}
+	x.Apply(x.Detector.Probed(s, result, now), now)
 }

@@ -152,12 +152,12 @@ func (w *harness) notice(k detector.Key) {
 }
 
 // reply delivers a reply to the last probe request of this node.
-func (w *harness) reply(outcome cluster.Outcome) {
+func (w *harness) reply(outcome detector.Outcome) {
 	t := cluster.ProbeReply{Probe: w.requested[len(w.requested)-1], Outcome: outcome}
 	switch outcome {
-	case cluster.Answered:
+	case detector.Answered:
 		t.At, t.Binding = w.now, cluster.Binding{Holder: detector.Holder{ID: remote}, Evidence: detector.Announced}
-	case cluster.Refused:
+	case detector.Refused:
 		t.RetryAt = w.now.Add(time.Second)
 	}
 	w.deliver(t)
@@ -224,12 +224,12 @@ func TestConflictAcrossNodes(t *testing.T) {
 	if len(w.requested) != 1 || w.requested[0].Holder != remote || w.Requested != 1 {
 		t.Fatalf("requests %+v, want one to the other node", w.requested)
 	}
-	w.reply(cluster.Answered)
-	w.deliver(cluster.ProbeReply{Probe: detector.Probe{Key: one, Holder: remote}, Outcome: cluster.Gone})
+	w.reply(detector.Answered)
+	w.deliver(cluster.ProbeReply{Probe: detector.Probe{Key: one, Holder: remote}, Outcome: detector.Gone})
 	if c := w.Detector.Conflicts(false); len(c) != 1 || len(w.requested) != 2 {
 		t.Fatalf("conflicts %+v, %d requests after an unrequested reply; want a second request", c, len(w.requested))
 	}
-	w.deliver(cluster.ProbeReply{Probe: w.requested[1], Outcome: cluster.Gone, Reason: "it left"})
+	w.deliver(cluster.ProbeReply{Probe: w.requested[1], Outcome: detector.Gone, Reason: "it left"})
 	if c := w.Detector.Conflicts(false); len(c) != 0 {
 		t.Errorf("conflicts %+v after the other holder was gone", c)
 	}
@@ -255,7 +255,7 @@ func TestNameInReply(t *testing.T) {
 			if slices.Contains(w.events, "confirmed") {
 				answer.Holder.Pod = detector.Pod{Namespace: "shop", Name: "web-0"}
 			}
-			w.deliver(cluster.ProbeReply{Probe: probe, Outcome: cluster.Answered, At: w.now, Binding: answer})
+			w.deliver(cluster.ProbeReply{Probe: probe, Outcome: detector.Answered, At: w.now, Binding: answer})
 		}
 		w.requested = nil
 		w.pass(time.Second)
@@ -268,16 +268,16 @@ func TestNameInReply(t *testing.T) {
 // Each outcome has its effect on a suspicion.
 func TestReplies(t *testing.T) {
 	for _, test := range []struct {
-		outcome  cluster.Outcome
+		outcome  detector.Outcome
 		open     int
 		requests int // in the 1.1 s after the reply
 	}{
-		{cluster.Answered, 1, 1},
-		{cluster.Unanswered, 0, 0},
-		{cluster.Forwards, 0, 0},
-		{cluster.Gone, 0, 0},
-		{cluster.Refused, 1, 1},
-		{cluster.Unreachable, 1, 0},
+		{detector.Answered, 1, 1},
+		{detector.Unanswered, 0, 0},
+		{detector.Forwards, 0, 0},
+		{detector.Gone, 0, 0},
+		{detector.Refused, 1, 1},
+		{detector.Unreachable, 1, 0},
 	} {
 		w := newHarness(t)
 		w.answers = true
@@ -296,7 +296,7 @@ func TestReturned(t *testing.T) {
 	w := newHarness(t)
 	w.observe(11, one, false)
 	w.notice(one)
-	w.reply(cluster.Unreachable)
+	w.reply(detector.Unreachable)
 	w.deliver(cluster.Returned{Node: remote.Node})
 	if len(w.requested) != 2 || w.requested[1].Holder != remote {
 		t.Errorf("requests %+v, want a second one to the other node", w.requested)
@@ -327,7 +327,7 @@ func TestReplyAboutOwnHolder(t *testing.T) {
 	w := newHarness(t)
 	w.observe(11, one, false)
 	self := detector.HolderID{Node: "n/", Netns: 11}
-	w.deliver(cluster.ProbeReply{Probe: detector.Probe{Key: one, Holder: self}, Outcome: cluster.Gone})
+	w.deliver(cluster.ProbeReply{Probe: detector.Probe{Key: one, Holder: self}, Outcome: detector.Gone})
 	w.deliver(cluster.ConflictNotice{Key: one, Bindings: []cluster.Binding{{Holder: detector.Holder{ID: detector.HolderID{Node: "n/", Netns: 99}}, Evidence: detector.Announced, LastSeen: w.now}}})
 	if b := w.Detector.Bindings(nil); len(b) != 1 || b[0].Holder.ID != self {
 		t.Errorf("bindings %+v, want what this node has seen", b)

@@ -28,16 +28,16 @@ func (x *Exchange) receiveRequest(m cluster.ProbeRequest, now time.Time) {
 	held := x.find(m.Key, m.Holder) != nil
 	switch {
 	case !x.clusterWide(m.Key.Network):
-		x.reply(r, cluster.Gone, "network "+m.Key.Network+" does not span the cluster")
+		x.reply(r, detector.Gone, "network "+m.Key.Network+" does not span the cluster")
 	case !held && x.ready.IsZero():
-		x.reply(r, cluster.Refused, "the agent is starting")
+		x.reply(r, detector.Refused, "the agent is starting")
 	case !held && now.Sub(x.ready) < startupTime:
-		x.reply(r, cluster.Refused, "the agent has just started")
+		x.reply(r, detector.Refused, "the agent has just started")
 	case !held:
-		x.reply(r, cluster.Gone, "it does not have the address")
+		x.reply(r, detector.Gone, "it does not have the address")
 	case x.requests.due.Len() >= maxRequests:
 		x.Dropped++
-		x.reply(r, cluster.Refused, "too many probe requests are waiting")
+		x.reply(r, detector.Refused, "too many probe requests are waiting")
 	default:
 		x.requests.add(r)
 	}
@@ -48,15 +48,15 @@ func (x *Exchange) advance(r *request, now time.Time) {
 	local := x.find(r.Key, r.Holder)
 	switch {
 	case local == nil:
-		x.end(r, cluster.Gone, goneReason)
+		x.end(r, detector.Gone, goneReason)
 	case r.attempts == detector.MaxAttempts && r.forwards:
-		x.end(r, cluster.Forwards, "")
+		x.end(r, detector.Forwards, "")
 	case r.attempts == detector.MaxAttempts:
-		x.end(r, cluster.Unanswered, "")
+		x.end(r, detector.Unanswered, "")
 	case x.requests.probedRecently(r, now):
 		x.attempted(r, now)
 	case r.unreported && now.Sub(r.arrived) >= requestTimeout:
-		x.end(r, cluster.Refused, "its kernel was not scanned in time")
+		x.end(r, detector.Refused, "its kernel was not scanned in time")
 	default:
 		r.unreported = true
 		x.requests.wait(r, now.Add(reportTime)) // until Probed sets the time
@@ -81,7 +81,7 @@ func (x *Exchange) attempted(r *request, now time.Time) {
 func (x *Exchange) Probed(a Probe, refusal detector.ProbeRefusal, now time.Time) {
 	sent := refusal == (detector.ProbeRefusal{})
 	if sent {
-		x.Detector.ProbeSent(a.Probe, now)
+		x.Detector.Probed(a.Probe, detector.Result{Outcome: detector.Sent}, now)
 	}
 	r := a.request
 	again := r != nil && !r.unreported // one scan may stand for several probes
@@ -90,7 +90,7 @@ func (x *Exchange) Probed(a Probe, refusal detector.ProbeRefusal, now time.Time)
 	}
 	switch {
 	case r == nil && !sent:
-		x.Apply(x.Detector.ProbeRefused(a.Probe, refusal.Reason, refusal.Until, now), now)
+		x.Apply(x.Detector.Probed(a.Probe, detector.Result{Outcome: detector.Refused, Reason: refusal.Reason, Until: refusal.Until}, now), now)
 	case r == nil:
 	case sent:
 		x.requests.setProbed(r.target(), now)
@@ -99,7 +99,7 @@ func (x *Exchange) Probed(a Probe, refusal detector.ProbeRefusal, now time.Time)
 		}
 	case refusal.Until.IsZero() || refusal.Until.Sub(r.arrived) > requestTimeout:
 		r.next = refusal.Until
-		x.end(r, cluster.Refused, refusal.Reason)
+		x.end(r, detector.Refused, refusal.Reason)
 	case refusal.Budget:
 		x.requests.wait(r, now)
 		x.requests.paused = now.Add(budgetPause)
@@ -117,7 +117,7 @@ func (x *Exchange) answered(s *detector.Sighting) {
 			r.forwards = true
 		default:
 			r.began, r.configured = s.At, s.Evidence == detector.Configured
-			x.end(r, cluster.Answered, "")
+			x.end(r, detector.Answered, "")
 		}
 	}
 }
@@ -127,29 +127,29 @@ const goneReason = "it does not have the address any more"
 // gone ends the requests about a holder that does not have the address any more: should it come back, it was not asked.
 func (x *Exchange) gone(key detector.Key, id detector.HolderID) {
 	for _, r := range slices.Clone(x.requests.byTarget[target{key, id}]) {
-		x.end(r, cluster.Gone, goneReason)
+		x.end(r, detector.Gone, goneReason)
 	}
 }
 
-func (x *Exchange) end(r *request, outcome cluster.Outcome, reason string) {
+func (x *Exchange) end(r *request, outcome detector.Outcome, reason string) {
 	if x.requests.end(r) {
 		x.reply(r, outcome, reason)
 	}
 }
 
 // reply answers the node that sent a request.
-func (x *Exchange) reply(r *request, outcome cluster.Outcome, reason string) {
+func (x *Exchange) reply(r *request, outcome detector.Outcome, reason string) {
 	t := cluster.ProbeReply{Probe: detector.Probe{Key: r.Key, Holder: r.Holder}, Outcome: outcome, Reason: reason}
 	if c := x.find(r.Key, r.Holder); c != nil {
 		t.Binding = *c
 	}
 	switch outcome {
-	case cluster.Answered:
+	case detector.Answered:
 		t.At = r.began
 		if r.configured && t.Binding.Evidence != 0 {
 			t.Binding.Evidence = detector.Configured // what the answer is, not all that is known
 		}
-	case cluster.Refused:
+	case detector.Refused:
 		t.RetryAt = r.next
 		if t.RetryAt.Equal(r.arrived) {
 			t.RetryAt = r.arrived.Add(time.Second)

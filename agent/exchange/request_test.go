@@ -14,9 +14,9 @@ func probeRequest(id uint64, k detector.Key, netns uint64) cluster.ProbeRequest 
 	return cluster.ProbeRequest{ID: id, From: remote.Node, Key: k, Holder: detector.HolderID{Node: "n/", Netns: netns}}
 }
 
-var outcomes = map[cluster.Outcome]string{
-	cluster.Answered: "answered", cluster.Unanswered: "unanswered", cluster.Forwards: "forwards", cluster.Gone: "gone",
-	cluster.Refused: "refused", cluster.Unreachable: "unreachable",
+var outcomes = map[detector.Outcome]string{
+	detector.Answered: "answered", detector.Unanswered: "unanswered", detector.Forwards: "forwards", detector.Gone: "gone",
+	detector.Refused: "refused", detector.Unreachable: "unreachable",
 }
 
 func TestRequests(t *testing.T) {
@@ -35,41 +35,41 @@ func TestRequests(t *testing.T) {
 		netns   uint64 // of the requested holder; the node has holder 11
 		// beforeRequest and afterRequest run before and after the request arrives.
 		beforeRequest, afterRequest func(w *harness)
-		want                        cluster.Outcome
+		want                        detector.Outcome
 		reason                      string
 		retry                       time.Duration // 0: not until something changes
 		took                        time.Duration
 	}{
-		{name: "answers", netns: 11, want: cluster.Answered, beforeRequest: func(w *harness) { w.answers = true }},
-		{name: "answers late", netns: 11, want: cluster.Answered, took: 600 * time.Millisecond, afterRequest: func(w *harness) {
+		{name: "answers", netns: 11, want: detector.Answered, beforeRequest: func(w *harness) { w.answers = true }},
+		{name: "answers late", netns: 11, want: detector.Answered, took: 600 * time.Millisecond, afterRequest: func(w *harness) {
 			w.pass(600 * time.Millisecond)
 			w.observe(11, one, true)
 		}},
 		{
-			name: "is not scanned", netns: 11, want: cluster.Refused, reason: "its kernel was not scanned in time", retry: requestTimeout, took: requestTimeout,
+			name: "is not scanned", netns: 11, want: detector.Refused, reason: "its kernel was not scanned in time", retry: requestTimeout, took: requestTimeout,
 			beforeRequest: func(w *harness) { w.late = true },
 		},
-		{name: "does not answer", netns: 11, want: cluster.Unanswered, took: detector.AnswerTime},
-		{name: "announces only", netns: 11, want: cluster.Unanswered, took: detector.AnswerTime, afterRequest: func(w *harness) { w.observe(11, one, false) }},
-		{name: "answers for what it does not have", netns: 11, want: cluster.Forwards, took: detector.AnswerTime, afterRequest: forwards},
+		{name: "does not answer", netns: 11, want: detector.Unanswered, took: detector.AnswerTime},
+		{name: "announces only", netns: 11, want: detector.Unanswered, took: detector.AnswerTime, afterRequest: func(w *harness) { w.observe(11, one, false) }},
+		{name: "answers for what it does not have", netns: 11, want: detector.Forwards, took: detector.AnswerTime, afterRequest: forwards},
 		{
-			name: "no holder yet", netns: 99, want: cluster.Refused, retry: time.Second, reason: "the agent has just started",
+			name: "no holder yet", netns: 99, want: detector.Refused, retry: time.Second, reason: "the agent has just started",
 			beforeRequest: func(w *harness) { w.Ready(w.now) },
 		},
 		{
-			name: "not ready", netns: 99, want: cluster.Refused, retry: time.Second, reason: "the agent is starting",
+			name: "not ready", netns: 99, want: detector.Refused, retry: time.Second, reason: "the agent is starting",
 			beforeRequest: func(w *harness) { w.Ready(time.Time{}) },
 		},
 		{
-			name: "answers before the agent observes all interfaces", netns: 11, want: cluster.Answered,
+			name: "answers before the agent observes all interfaces", netns: 11, want: detector.Answered,
 			beforeRequest: func(w *harness) { w.Ready(time.Time{}); w.answers = true },
 		},
-		{name: "no holder", netns: 99, want: cluster.Gone, reason: "it does not have the address"},
-		{name: "is removed", netns: 11, want: cluster.Gone, reason: "it does not have the address any more", took: 0, afterRequest: func(w *harness) { w.gone(11) }},
-		{name: "a network of one node", network: "docker0", netns: 11, want: cluster.Gone, reason: "network docker0 does not span the cluster"},
-		{name: "probes are off", netns: 11, want: cluster.Refused, reason: "off", beforeRequest: refuseProbe(detector.ProbeRefusal{Reason: "off"})},
-		{name: "guarded for long", netns: 11, want: cluster.Refused, reason: "guard", retry: 10 * time.Second, beforeRequest: refuseProbe(detector.ProbeRefusal{Reason: "guard", Until: began.Add(10 * time.Second)})},
-		{name: "guarded for a moment", netns: 11, want: cluster.Answered, took: 300 * time.Millisecond, beforeRequest: func(w *harness) {
+		{name: "no holder", netns: 99, want: detector.Gone, reason: "it does not have the address"},
+		{name: "is removed", netns: 11, want: detector.Gone, reason: "it does not have the address any more", took: 0, afterRequest: func(w *harness) { w.gone(11) }},
+		{name: "a network of one node", network: "docker0", netns: 11, want: detector.Gone, reason: "network docker0 does not span the cluster"},
+		{name: "probes are off", netns: 11, want: detector.Refused, reason: "off", beforeRequest: refuseProbe(detector.ProbeRefusal{Reason: "off"})},
+		{name: "guarded for long", netns: 11, want: detector.Refused, reason: "guard", retry: 10 * time.Second, beforeRequest: refuseProbe(detector.ProbeRefusal{Reason: "guard", Until: began.Add(10 * time.Second)})},
+		{name: "guarded for a moment", netns: 11, want: detector.Answered, took: 300 * time.Millisecond, beforeRequest: func(w *harness) {
 			w.answers = true
 			until := w.now.Add(300 * time.Millisecond)
 			w.probe = func(Probe) (r detector.ProbeRefusal) {
@@ -118,11 +118,11 @@ func TestRequests(t *testing.T) {
 			if took := w.now.Sub(arrived); took != test.took {
 				t.Errorf("the reply took %v, want %v", took, test.took)
 			}
-			known := test.want != cluster.Gone && test.netns == 11
+			known := test.want != detector.Gone && test.netns == 11
 			if described := r.Binding.Holder.ID.Netns == 11; described != known {
 				t.Errorf("reply %+v describes its holder: got %t, want %t", r, described, known)
 			}
-			if answered := !r.At.IsZero(); answered != (test.want == cluster.Answered) {
+			if answered := !r.At.IsZero(); answered != (test.want == detector.Answered) {
 				t.Errorf("got an answer at %v for outcome %s", r.At, outcomes[test.want])
 			}
 		})
@@ -164,7 +164,7 @@ func TestReplyHasTheEvidenceOfTheAnswer(t *testing.T) {
 		s.Evidence, s.Answer, s.At = evidence, true, w.now
 		w.Observe(s, w.now)
 		w.run()
-		if len(w.replies) != 1 || w.replies[0].Outcome != cluster.Answered || w.replies[0].Binding.Evidence != want {
+		if len(w.replies) != 1 || w.replies[0].Outcome != detector.Answered || w.replies[0].Binding.Evidence != want {
 			t.Errorf("%s: replies %+v", evidence, w.replies)
 		}
 	}
@@ -197,7 +197,7 @@ func TestManyRequestsAboutOneHolder(t *testing.T) {
 	w.observe(11, one, true)
 	answered := 0
 	for _, reply := range w.replies {
-		if reply.Outcome == cluster.Answered {
+		if reply.Outcome == detector.Answered {
 			answered++
 		}
 	}
@@ -222,7 +222,7 @@ func TestOneProbeForTwoNodes(t *testing.T) {
 		w.pass(5 * time.Millisecond)
 		if request {
 			w.deliver(probeRequest(1, one, 11))
-			if len(w.replies) != 1 || w.replies[0].Outcome != cluster.Answered {
+			if len(w.replies) != 1 || w.replies[0].Outcome != detector.Answered {
 				t.Errorf("replies %+v", w.replies)
 			}
 		}
@@ -256,7 +256,7 @@ func TestRequestsWaitForTheBudget(t *testing.T) {
 	w.pass(2 * requestTimeout)
 	refused := 0
 	for _, reply := range w.replies {
-		if reply.Outcome == cluster.Refused {
+		if reply.Outcome == detector.Refused {
 			refused++
 			if reply.RetryAt.IsZero() || reply.Reason != "rate" {
 				t.Fatalf("got reply %+v, want the reason rate and a time of the next try", reply)

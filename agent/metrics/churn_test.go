@@ -59,7 +59,7 @@ func (p *pair) collide(t *testing.T, ips ...netip.Addr) {
 			if probe.Holder == p.second.ID {
 				h = p.second
 			}
-			p.detector.ProbeSent(probe, time.Now())
+			p.detector.Probed(probe, detector.Result{Outcome: detector.Sent}, time.Now())
 			probes = append(probes[1:], see(probe.Key.IP, h, true)...)
 		}
 		p.scrape(t)

@@ -103,10 +103,10 @@ func makeSample(node string, confirmed, suspected, resolved int) (detector.Snaps
 	run = func(fx detector.Effects) {
 		for _, s := range fx.Probes {
 			if int(s.Holder.Netns) > 2*(confirmed+resolved) {
-				run(d.ProbeRefused(s, "off", time.Time{}, now))
+				run(d.Probed(s, detector.Result{Outcome: detector.Refused, Reason: "off", Until: time.Time{}}, now))
 				continue
 			}
-			d.ProbeSent(s, now)
+			d.Probed(s, detector.Result{Outcome: detector.Sent}, now)
 			see(s.Key, s.Holder.Netns, true)
 		}
 	}

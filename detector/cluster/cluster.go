@@ -77,25 +77,12 @@ type ProbeRequest struct {
 	Bindings []Binding
 }
 
-// Outcome is the result of a probe request.
-type Outcome uint8
-
-// The outcomes of a probe request.
-const (
-	Answered    Outcome = iota + 1 // the holder answered its agent after the request had arrived
-	Unanswered                     // it was probed and did not answer
-	Forwards                       // it answered, but for an address it does not have
-	Gone                           // the node has no such holder of the address, or not any more
-	Refused                        // a guard forbids to probe it, for Reason and until RetryAt
-	Unreachable                    // the node did not reply. Never on the wire
-)
-
 // ProbeReply is the reply to a probe request of this node, or a withdrawal that was not requested:
 // then Outcome is Gone and Probe has Key and Holder only.
 type ProbeReply struct {
 	// Probe is what the request was about, unchanged.
 	Probe   detector.Probe
-	Outcome Outcome
+	Outcome detector.Outcome
 	// At is when the holder answered, not before the request was sent.
 	At time.Time
 	// Binding is complete if the Outcome is Answered, Unanswered, Forwards or Refused.

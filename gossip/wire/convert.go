@@ -142,7 +142,7 @@ func (c converter) reply(r *ProbeReply) bool {
 	c.past(&r.Answered)
 	c.time(&r.RetryAt, maxTime)
 	r.Reason = Clean(r.Reason, c.sentence())
-	return ValidKey(r.Key) && ValidHolder(r.Binding.Holder.ID) && r.Outcome >= cluster.Answered && r.Outcome <= cluster.Refused
+	return ValidKey(r.Key) && ValidHolder(r.Binding.Holder.ID) && r.Outcome >= detector.Answered && r.Outcome <= detector.Refused
 }
 
 func (c converter) report(r *Report) bool {

@@ -119,7 +119,7 @@ func TestInvalid(t *testing.T) {
 	notice := Notice{Seq: 1, Key: v4, Others: []cluster.Binding{seen(otherNode)}}
 	end := Lease{Seq: 1, Key: v4, Binding: binding(""), Gone: true}
 	request := ProbeRequest{ID: 1, Key: v4, Holder: detector.HolderID{Node: ourNode, Netns: 7}}
-	reply := ProbeReply{ID: 1, Key: v4, Outcome: cluster.Answered, Binding: complete("")}
+	reply := ProbeReply{ID: 1, Key: v4, Outcome: detector.Answered, Binding: complete("")}
 	keys := map[string]detector.Key{
 		"no network": {IP: v4.IP}, "a long network": {Network: strings.Repeat("n", maxNetwork+1), IP: v4.IP}, "a network with a new line": {Network: "a\nb", IP: v4.IP},
 		"right to left": {Network: "a\u202eb", IP: v4.IP}, "no address": {Network: "default"}, "0.0.0.0": {Network: "default", IP: netip.IPv4Unspecified()},
@@ -147,7 +147,7 @@ func TestInvalid(t *testing.T) {
 		l.Binding.Evidence = evidence
 		invalid[fmt.Sprint("lease with evidence ", uint8(evidence))] = l
 	}
-	for _, outcome := range []cluster.Outcome{0, cluster.Unreachable, 99} {
+	for _, outcome := range []detector.Outcome{0, detector.Unreachable, 99} {
 		r := reply
 		r.Outcome = outcome
 		invalid[fmt.Sprint("outcome ", outcome)] = r
@@ -187,7 +187,7 @@ func TestTexts(t *testing.T) {
 	b := complete("")
 	b.Holder.InterfaceName, b.Holder.Bridge, b.Holder.NetnsName, b.Holder.Sandbox.ID = nasty, nasty, nasty, nasty
 	b.Holder.Pod = detector.Pod{Namespace: nasty, Name: nasty, UID: nasty}
-	reply := ProbeReply{ID: 1, Key: v4, Outcome: cluster.Refused, Binding: b, Reason: nasty}
+	reply := ProbeReply{ID: 1, Key: v4, Outcome: detector.Refused, Binding: b, Reason: nasty}
 	other := seen(nasty)
 	counts := map[string]int{nasty: 1}
 	encoded := packet(reply, noon)

@@ -205,7 +205,7 @@ type ProbeRequest struct {
 type ProbeReply struct {
 	ID      uint64          `cbor:"1,keyasint"`
 	Key     detector.Key    `cbor:"2,keyasint"`
-	Outcome cluster.Outcome `cbor:"3,keyasint"`
+	Outcome detector.Outcome `cbor:"3,keyasint"`
 	// Binding is complete where the holder was found.
 	Binding  cluster.Binding `cbor:"4,keyasint"`
 	Answered time.Time       `cbor:"5,keyasint,omitzero"` // when the holder answered

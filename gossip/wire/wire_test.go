@@ -87,10 +87,10 @@ var golden = []struct {
 	{Ack{Seq: 300, Others: []cluster.Binding{seen(otherNode)}, Total: 2}, "a1029801a30119012c0281a501a201a201656e322f6232021910920446020000000007020303fbc05680000000000005fbbff3be76c8b4395806030302"},
 	{Notice{Seq: 7, Key: v4, Others: []cluster.Binding{seen(otherNode), faceless("n3/b3")}, Total: 70}, "a1039801a4010702a2016764656661756c7402440a0000070382a501a201a201656e322f6232021910920446020000000007020303fbc05680000000000005fbbff3be76c8b439580603a201a101a301656e332f62330311041affffffff0204041846"},
 	{ProbeRequest{ID: 9, Key: v4, Holder: detector.HolderID{Node: otherNode, Netns: 77}, Others: []cluster.Binding{seen(ourNode), faceless(ourNode)}}, "a1049801a4010902a2016764656661756c7402440a00000703a201656e322f623202184d0482a501a201a1021910920446020000000007020303fbc05680000000000005fbbff3be76c8b439580603a201a101a20311041affffffff0204"},
-	{ProbeReply{ID: 9, Key: v4, Outcome: cluster.Answered, Binding: complete(ourNode), Answered: ago(20 * time.Millisecond)}, "a1059801a5010902a2016764656661756c7402440a000007030104a601a801a10219109202a201110203036676657468313704460200000000070566636e692d313706a3016473686f700266636172742d300365302d312d3207fbc0ac20000000000008a2016d3031323334353637383961626302f5020303fbc05680000000000004f505fbbff3be76c8b43958060305fbbf947ae147ae147b"},
-	{ProbeReply{ID: 9, Key: v6, Outcome: cluster.Refused, Binding: complete(ourNode), RetryAt: noon.Add(10 * time.Second), Reason: "probes are off"}, "a1059801a6010902a2016b73746f726167652e3130300250fd000000000000000000000000000007030504a601a801a10219109202a201110203036676657468313704460200000000070566636e692d313706a3016473686f700266636172742d300365302d312d3207fbc0ac20000000000008a2016d3031323334353637383961626302f5020303fbc05680000000000004f505fbbff3be76c8b43958060306fb4024000000000000076e70726f62657320617265206f6666"},
-	{ProbeReply{ID: 9, Key: v4, Outcome: cluster.Answered, Binding: bridged(ourNode)}, "a1059801a4010902a2016764656661756c7402440a000007030104a601a901a10219109202a201110203036676657468313704460200000000070566636e692d313706a3016473686f700266636172742d300365302d312d3207fbc0ac20000000000008a2016d3031323334353637383961626302f50a6762722d73686f70020303fbc05680000000000004f505fbbff3be76c8b439580603"},
-	{ProbeReply{ID: 9, Key: v4, Outcome: cluster.Gone, Binding: cluster.Binding{Holder: detector.Holder{ID: binding(ourNode).Holder.ID}}}, "a1059801a4010902a2016764656661756c7402440a000007030404a101a101a102191092"},
+	{ProbeReply{ID: 9, Key: v4, Outcome: detector.Answered, Binding: complete(ourNode), Answered: ago(20 * time.Millisecond)}, "a1059801a5010902a2016764656661756c7402440a000007030104a601a801a10219109202a201110203036676657468313704460200000000070566636e692d313706a3016473686f700266636172742d300365302d312d3207fbc0ac20000000000008a2016d3031323334353637383961626302f5020303fbc05680000000000004f505fbbff3be76c8b43958060305fbbf947ae147ae147b"},
+	{ProbeReply{ID: 9, Key: v6, Outcome: detector.Refused, Binding: complete(ourNode), RetryAt: noon.Add(10 * time.Second), Reason: "probes are off"}, "a1059801a6010902a2016b73746f726167652e3130300250fd000000000000000000000000000007030504a601a801a10219109202a201110203036676657468313704460200000000070566636e692d313706a3016473686f700266636172742d300365302d312d3207fbc0ac20000000000008a2016d3031323334353637383961626302f5020303fbc05680000000000004f505fbbff3be76c8b43958060306fb4024000000000000076e70726f62657320617265206f6666"},
+	{ProbeReply{ID: 9, Key: v4, Outcome: detector.Answered, Binding: bridged(ourNode)}, "a1059801a4010902a2016764656661756c7402440a000007030104a601a901a10219109202a201110203036676657468313704460200000000070566636e692d313706a3016473686f700266636172742d300365302d312d3207fbc0ac20000000000008a2016d3031323334353637383961626302f50a6762722d73686f70020303fbc05680000000000004f505fbbff3be76c8b439580603"},
+	{ProbeReply{ID: 9, Key: v4, Outcome: detector.Gone, Binding: cluster.Binding{Holder: detector.Holder{ID: binding(ourNode).Holder.ID}}}, "a1059801a4010902a2016764656661756c7402440a000007030404a101a101a102191092"},
 	{Report{Seq: 10, Conflict: []byte("\x1f\x8b\x00\xff")}, "a1069801a2010a02441f8b00ff"},
 	{Report{Seq: 11, Summary: &cluster.Summary{Version: "2.0", Interfaces: map[string]int{"attached": 12, "failed": 1}, Findings: map[string]int{"namesake": 2}}}, "a1069801a2010b03a30163322e3002a2666661696c6564016861747461636865640c03a1686e616d6573616b6502"},
 	{Resend{Seq: 12}, "a1079801a1010c"},
@@ -174,7 +174,7 @@ func TestRoundTrip(t *testing.T) {
 
 func TestOtherClock(t *testing.T) {
 	later := noon.Add(1000 * time.Hour)
-	sent := ProbeReply{ID: 9, Key: v4, Outcome: cluster.Refused, Binding: complete(ourNode), Answered: noon.Add(time.Hour), RetryAt: noon.Add(10 * time.Second)}
+	sent := ProbeReply{ID: 9, Key: v4, Outcome: detector.Refused, Binding: complete(ourNode), Answered: noon.Add(time.Hour), RetryAt: noon.Add(10 * time.Second)}
 	p, _, _, err := Decode(packet(sent, noon), ourNode, later)
 	if err != nil || len(p.Replies) != 1 {
 		t.Fatal(p, err)
@@ -209,7 +209,7 @@ func TestOnlyForItself(t *testing.T) {
 		Ack{Seq: 2, Others: []cluster.Binding{details}},
 		Notice{Seq: 3, Key: v4, Others: []cluster.Binding{details}},
 		ProbeRequest{ID: 5, Key: v4, Holder: detector.HolderID{Node: ourNode, Netns: 7}, Others: []cluster.Binding{own}},
-		ProbeReply{ID: 6, Key: v4, Outcome: cluster.Answered, Binding: own},
+		ProbeReply{ID: 6, Key: v4, Outcome: detector.Answered, Binding: own},
 	} {
 		if k := kindOf(m); !b.Add(k, Marshal(m)) { // as a liar sends it
 			t.Fatal("there is no room")
@@ -267,7 +267,7 @@ func TestLargestFit(t *testing.T) {
 		Ack{Seq: math.MaxUint64, Others: bindings, Total: math.MaxInt},
 		Notice{Seq: math.MaxUint64, Key: key, Others: bindings, Total: math.MaxInt},
 		ProbeRequest{ID: math.MaxUint64, Key: key, Holder: id, Others: bindings},
-		ProbeReply{ID: math.MaxUint64, Key: key, Outcome: cluster.Refused, Binding: b, Reason: long, Answered: b.LastSeen, RetryAt: noon.Add(math.MaxInt64)},
+		ProbeReply{ID: math.MaxUint64, Key: key, Outcome: detector.Refused, Binding: b, Reason: long, Answered: b.LastSeen, RetryAt: noon.Add(math.MaxInt64)},
 		Report{Seq: math.MaxUint64, Summary: &cluster.Summary{Version: long, Audit: long, Interfaces: counts, Findings: counts}},
 		Resend{Seq: math.MaxUint64},
 	} {
@@ -319,7 +319,7 @@ func TestUsualFit(t *testing.T) {
 			t.Errorf("%+v, %v", p, err)
 		}
 	}
-	reply := ProbeReply{ID: 1, Key: v4, Outcome: cluster.Answered, Binding: others[0], Answered: noon}
+	reply := ProbeReply{ID: 1, Key: v4, Outcome: detector.Answered, Binding: others[0], Answered: noon}
 	p, _, _, err := Decode(packet(reply, noon), name(0), noon)
 	if diff := cmp.Diff([]ProbeReply{reply}, p.Replies, compare); diff != "" || err != nil {
 		t.Errorf("%v (-want +got)\n%s", err, diff)

@@ -211,7 +211,7 @@ func (r *rogueMember) falseMessages(seq uint64, victims []netip.Addr, to string,
 		wire.Notice{Seq: seq, Key: key, Total: 5, Others: []cluster.Binding{binding}},
 		wire.Ack{Seq: seq % 1000, Others: []cluster.Binding{binding}, Total: 3},
 		wire.Lease{Seq: seq, Key: key, Binding: binding, Gone: true},
-		wire.ProbeReply{ID: 1 + r.rng.Uint64N(100), Key: key, Outcome: cluster.Answered, Binding: binding},
+		wire.ProbeReply{ID: 1 + r.rng.Uint64N(100), Key: key, Outcome: detector.Answered, Binding: binding},
 		wire.ProbeRequest{ID: seq, Key: key, Holder: target, Others: []cluster.Binding{binding}},
 		wire.Resend{Seq: seq},
 	}
