@@ -281,9 +281,9 @@ func TestFlapping(t *testing.T) {
 		}
 		synctest.Wait()
 		n.state.Lock()
-		messages, packets := 0, len(n.out.packets)
+		messages, packets := 0, len(n.post.packets)
 		for m := range n.roster.All() {
-			messages += len(n.queue.RemoveAll(m))
+			messages += len(n.post.RemoveAll(m))
 		}
 		n.state.Unlock()
 		if most := 32768; messages > most || messages < 1000 || packets > maxWaiting {

@@ -65,32 +65,24 @@ type Options struct {
 	Random func(time.Duration) time.Duration
 }
 
-// Gossip connects one agent to the others. It implements agent.Cluster, which describes its methods. They are safe
-// for concurrent use and do not block; Query waits for its context.
+// Gossip connects one agent to the others: it joins the parts, which do not know each other. It implements agent.Cluster, which describes
+// its methods. They are safe for concurrent use and do not block; Query waits for its context.
 type Gossip struct {
-	log      *slog.Logger
-	now      func() time.Time
-	network  Network
-	in       *input
-	count    *counters
-	messages chan cluster.Message
-	queries  chan struct{} // of this node, under way
-	answers  *rate.Limiter // for other nodes
+	log     *slog.Logger
+	now     func() time.Time
+	network Network
+	in      *input
+	count   *counters
+	queries *queries
 
 	// state guards what follows. The loop has it for a turn at a time; others only to read figures.
-	state   sync.Mutex
-	roster  *roster.Roster
-	senders map[*roster.Node]*sender
-	queue   *retry.Queue
-	leases  *lease.Table  // this node's
-	kept    *keeper.Table // everybody's
-	out     outbox
-	asked   recent.Map[askedID, askedProbe] // probe requests of other nodes
-	unknown recent.Map[string, unknownNode] // by NodeID: holders of nodes that are not known
-	reports map[detector.Key]*report
-	// reportsNext is when all of them are reported again.
-	reportsNext time.Time
-	// memberLines is for the log.
+	state       sync.Mutex
+	roster      *roster.Roster
+	peers       *peers
+	post        *post
+	holders     *holders
+	probes      *probes
+	reports     *reports
 	memberLines memberLines
 }
 
@@ -107,18 +99,24 @@ func New(opts Options) (*Gossip, error) {
 	}
 	now := opts.Now()
 	self := cluster.Member{Name: m.Node, Boot: m.Boot, Epoch: m.Epoch, Version: m.Version, Role: m.Role}
+	count := newCounters()
+	r := roster.New(wire.MemberIDOf(m.Node, m.Boot, m.Epoch), self, now)
+	peers := &peers{count, make(chan cluster.Message, maxMessages), make(map[*roster.Node]*peer)}
+	post := &post{Queue: retry.New(now), count: count, open: make(map[*roster.Node]*packet)}
 	g := &Gossip{
-		log: m.Log, now: opts.Now, memberLines: memberLines{limit: rate.NewLimiter(rate.Every(10*time.Second), 10)}, count: newCounters(), messages: make(chan cluster.Message, maxMessages),
-		queries: make(chan struct{}, maxQueries), answers: rate.NewLimiter(answerRate, answerBurst),
-		roster:  roster.New(wire.MemberIDOf(m.Node, m.Boot, m.Epoch), self, now),
-		senders: make(map[*roster.Node]*sender), queue: retry.New(now), reports: make(map[detector.Key]*report),
-		asked: recent.Map[askedID, askedProbe]{Half: maxAsked}, unknown: recent.Map[string, unknownNode]{Half: maxUnknown},
+		log: m.Log, now: opts.Now, count: count, roster: r, peers: peers, post: post,
+		in:      &input{count: count, wake: make(chan struct{}, 1)},
+		queries: &queries{log: m.Log, peers: peers, count: count, own: make(chan struct{}, maxQueries), answers: rate.NewLimiter(answerRate, answerBurst)},
+		holders: &holders{
+			roster: r, peers: peers, post: post, count: count, kept: keeper.New(r),
+			leases:  lease.New(r, post.Queue, cmp.Or(opts.Replicas, DefaultReplicas), opts.Random),
+			unknown: recent.Map[string, unknownNode]{Half: maxUnknown},
+		},
+		probes:      &probes{roster: r, peers: peers, post: post, count: count, asked: recent.Map[askedID, askedProbe]{Half: maxAsked}},
+		reports:     &reports{roster: r, post: post, count: count, all: make(map[detector.Key]*report)},
+		memberLines: memberLines{limit: rate.NewLimiter(rate.Every(10*time.Second), 10)},
 	}
-	g.leases = lease.New(g.roster, g.queue, cmp.Or(opts.Replicas, DefaultReplicas), opts.Random)
-	g.kept = keeper.New(g.roster)
-	g.out = outbox{g: g, open: make(map[*roster.Node]*packet)}
-	g.in = &input{g: g, wake: make(chan struct{}, 1)}
-	m.Handler = g.in
+	m.Handler = handler{g}
 	open := opts.Open
 	if open == nil {
 		open = func(o members.Options) (Network, error) { return members.Open(o) }
@@ -128,7 +126,7 @@ func New(opts Options) (*Gossip, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.network = network
+	g.network, g.post.network, g.queries.network = network, network, network
 	g.roster.Self().Address = network.Status().Address
 	return g, nil
 }
@@ -152,15 +150,39 @@ func (g *Gossip) Run(ctx context.Context) error {
 }
 
 // Messages returns the channel of messages from other nodes. When it is full, messages are dropped and counted.
-func (g *Gossip) Messages() <-chan cluster.Message { return g.messages }
+func (g *Gossip) Messages() <-chan cluster.Message { return g.peers.messages }
 
-// deliver hands a message to the agent, and reports whether there was room for it.
-func (g *Gossip) deliver(m cluster.Message) bool {
-	select {
-	case g.messages <- m:
-		return true
-	default:
-		g.count.drop(dropAgent)
-		return false
+// Lease sends a binding of this node to the keepers of its address, now and at each refresh.
+func (g *Gossip) Lease(l cluster.Lease) {
+	g.in.call(func(now time.Time) { g.holders.lease(l, now) })
+}
+
+// Withdraw ends a lease. It informs the keepers and these other nodes, NodeIDs, that have holders of the address.
+func (g *Gossip) Withdraw(key detector.Key, holder detector.HolderID, otherNodes []string) {
+	g.in.call(func(now time.Time) { g.holders.withdraw(lease.ID{Key: key, Holder: holder}, otherNodes, now) })
+}
+
+// RequestProbe sends a probe request for a remote holder to its node, with this node's own holders. The reply is a
+// [cluster.ProbeReply]; without one in time its outcome is Unreachable.
+func (g *Gossip) RequestProbe(p detector.Probe, own []cluster.Binding) {
+	r := &request{p, own, g.now()}
+	if !g.in.call(func(now time.Time) { g.probes.request(r, now) }) {
+		g.peers.deliver(cluster.ProbeReply{Probe: p, Outcome: detector.Unreachable, At: r.sent})
 	}
+}
+
+// ReplyProbe answers the [cluster.ProbeRequest] with that ID of a node.
+func (g *Gossip) ReplyProbe(to string, id uint64, r cluster.ProbeReply) {
+	g.in.call(func(now time.Time) { g.probes.reply(to, id, r, now) })
+}
+
+// ReportConflict informs the reporters of a conflict that began, changed or ended: then it is not open, also if the suspicion faded.
+// encode returns it as it is sent at a time, in at most that many bytes. It is called each time that the conflict is sent to a reporter.
+func (g *Gossip) ReportConflict(key detector.Key, open bool, encode func(at time.Time, most int) ([]byte, error)) {
+	g.in.call(func(now time.Time) { g.reports.report(&report{key: key, encode: encode}, open, now) })
+}
+
+// ReportSummary informs the reporters of the state of this node.
+func (g *Gossip) ReportSummary(s cluster.Summary) {
+	g.in.call(func(now time.Time) { g.reports.report(&report{summary: &s}, true, now) })
 }

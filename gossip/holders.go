@@ -8,6 +8,7 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/keeper"
 	"github.com/dupip/dupip/gossip/lease"
+	"github.com/dupip/dupip/gossip/recent"
 	"github.com/dupip/dupip/gossip/retry"
 	"github.com/dupip/dupip/gossip/roster"
 	"github.com/dupip/dupip/gossip/wire"
@@ -34,93 +35,104 @@ func (m resend) Policy() *retry.Policy { return noticePolicy }
 // resendEvery is how often a node may ask for its leases.
 const resendEvery = 2 * time.Second
 
-// Lease sends a binding of this node to the keepers of its address, now and at each refresh.
-func (g *Gossip) Lease(l cluster.Lease) {
-	g.in.call(func(now time.Time) {
-		b := l.Binding
-		if !g.own(l.Key, b.Holder.ID) || b.Evidence < detector.Claimed || b.Evidence > detector.Host {
-			g.count.drop(dropInvalid)
-		} else if !g.leases.Set(l.Key, b, now) {
-			g.count.drop(dropLeases)
-		}
-	})
+// holders has the leases of this node, those that it keeps for all nodes, and the notices of keepers. It must not know what two holders of
+// an address are.
+type holders struct {
+	roster  *roster.Roster
+	peers   *peers
+	post    *post
+	count   *counters
+	leases  *lease.Table                    // this node's
+	kept    *keeper.Table                   // everybody's
+	unknown recent.Map[string, unknownNode] // by NodeID: holders of nodes that are not known
 }
 
-// Withdraw ends a lease. It informs the keepers and these other nodes, NodeIDs, that have holders of the address.
-func (g *Gossip) Withdraw(key detector.Key, holder detector.HolderID, otherNodes []string) {
-	g.in.call(func(now time.Time) {
-		if !g.own(key, holder) {
-			g.count.drop(dropInvalid)
-			return
+// lease leases a binding of this node to the keepers of its address.
+func (h *holders) lease(l cluster.Lease, now time.Time) {
+	b := l.Binding
+	if !h.own(l.Key, b.Holder.ID) || b.Evidence < detector.Claimed || b.Evidence > detector.Host {
+		h.count.drop(dropInvalid)
+	} else if !h.leases.Set(l.Key, b, now) {
+		h.count.drop(dropLeases)
+	}
+}
+
+// withdraw ends a lease.
+func (h *holders) withdraw(id lease.ID, otherNodes []string, now time.Time) {
+	if !h.own(id.Key, id.Holder) {
+		h.count.drop(dropInvalid)
+		return
+	}
+	var others []*roster.Node
+	for _, other := range otherNodes {
+		if n := h.roster.ByID(other); n != nil && n.Alive() && n != h.roster.Self() {
+			others = append(others, n)
 		}
-		var others []*roster.Node
-		for _, other := range otherNodes {
-			if n := g.roster.ByID(other); n != nil && n.Alive() && n != g.roster.Self() {
-				others = append(others, n)
-			}
-		}
-		g.count.dropN(dropQueue, g.leases.Withdraw(lease.ID{Key: key, Holder: holder}, others, now))
-	})
+	}
+	h.count.dropN(dropQueue, h.leases.Withdraw(id, others, now))
 }
 
 // own reports whether others accept a holder as one of this node.
-func (g *Gossip) own(key detector.Key, h detector.HolderID) bool {
-	return wire.ValidKey(key) && wire.ValidHolder(h) && h.Node == g.roster.Self().ID
+func (h *holders) own(key detector.Key, id detector.HolderID) bool {
+	return wire.ValidKey(key) && wire.ValidHolder(id) && id.Node == h.roster.Self().ID
 }
 
 // receiveLease handles a lease as its keeper, and notifies the nodes of other holders. The end of one is news for
 // the holders here, too.
-func (g *Gossip) receiveLease(from *roster.Node, l wire.Lease, now time.Time) {
-	others, notify, refused := g.kept.Accept(from, l, now)
+func (h *holders) receiveLease(from *roster.Node, l wire.Lease, now time.Time) wire.Message {
+	others, notify, refused := h.kept.Accept(from, l, now)
 	for _, n := range notify {
-		g.put(n, notice{l.Key}, now)
+		h.post.put(n, notice{l.Key}, now)
 	}
 	if refused != keeper.Accepted {
-		g.count.drop(string(refused))
+		h.count.drop(string(refused))
 	}
 	gone := cluster.ProbeReply{Probe: detector.Probe{Key: l.Key, Holder: l.Binding.Holder.ID}, Outcome: detector.Gone, At: now}
 	switch {
 	case refused != keeper.Accepted && refused != keeper.Overfull:
-	case l.Gone && from != g.roster.Self() && g.leases.Has(l.Key) && !g.deliverOf(from, gone, now): // it is sent again
+		return nil
+	case l.Gone && from != h.roster.Self() && h.leases.Has(l.Key) && !h.peers.deliverOf(from, gone, now):
+		return nil // it is sent again
 	default:
-		g.ack(from, wire.Ack{Seq: l.Seq, Others: others.Others, Total: others.Total}, now)
+		return wire.Ack{Seq: l.Seq, Others: others.Others, Total: others.Total}
 	}
 }
 
 // receiveNotice handles a conflict notice of a keeper. Nobody else has a reason to send one.
-func (g *Gossip) receiveNotice(from *roster.Node, m wire.Notice, now time.Time) {
-	if g.leases.Has(m.Key) && !g.leases.Keeps(from, m.Key) {
-		g.count.drop(dropNoKeeper)
-		return
+func (h *holders) receiveNotice(from *roster.Node, m wire.Notice, now time.Time) wire.Message {
+	if h.leases.Has(m.Key) && !h.leases.Keeps(from, m.Key) {
+		h.count.drop(dropNoKeeper)
+		return nil
 	}
-	if g.receiveOthers(from, m, now) {
-		g.ack(from, wire.Ack{Seq: m.Seq}, now)
+	if !h.receiveOthers(from, m, now) {
+		return nil
 	}
+	return wire.Ack{Seq: m.Seq}
 }
 
 // receiveOthers handles other holders that a keeper reports, and reports whether there was room for them. Those of nodes that are not known
 // yet it asks for again when they are.
-func (g *Gossip) receiveOthers(from *roster.Node, n wire.Notice, now time.Time) (delivered bool) {
-	if !g.leases.Has(n.Key) {
-		g.count.drop(dropNoHolder)
+func (h *holders) receiveOthers(from *roster.Node, n wire.Notice, now time.Time) (delivered bool) {
+	if !h.leases.Has(n.Key) {
+		h.count.drop(dropNoHolder)
 		return true
 	}
 	m := cluster.ConflictNotice{Key: n.Key}
 	for _, b := range n.Others {
 		node := b.Holder.ID.Node
-		switch other := g.roster.ByID(node); {
+		switch other := h.roster.ByID(node); {
 		case other == nil, other.State == cluster.Left: // it is asked for again when its agent is there
-			g.count.drop(dropAbout)
-			g.unknown.Get(node, func() *unknownNode { return new(unknownNode) }).add(n.Key)
-		case other == g.roster.Self():
+			h.count.drop(dropAbout)
+			h.unknown.Get(node, func() *unknownNode { return new(unknownNode) }).add(n.Key)
+		case other == h.roster.Self():
 			// The keeper may know a holder of ours that is no more, or that is not yet leased under this
 			// incarnation. We know better.
-			g.count.drop(dropOurs)
+			h.count.drop(dropOurs)
 		default:
 			m.Bindings = append(m.Bindings, b)
 		}
 	}
-	return len(m.Bindings) == 0 || g.deliverOf(from, m, now)
+	return len(m.Bindings) == 0 || h.peers.deliverOf(from, m, now)
 }
 
 const (
@@ -146,26 +158,34 @@ func (u *unknownNode) add(key detector.Key) {
 }
 
 // ask asks for the holders of a node that is known now: the keepers name them when they acknowledge leases.
-func (g *Gossip) ask(n *roster.Node, now time.Time) {
-	u := g.unknown.Get(n.ID, nil)
+func (h *holders) ask(n *roster.Node, now time.Time) {
+	u := h.unknown.Get(n.ID, nil)
 	switch {
 	case u == nil:
 		return
 	case u.many:
-		g.leases.Resend(nil, now)
+		h.leases.Resend(nil, now)
 	default:
 		for _, key := range u.keys {
-			g.leases.ResendKey(key, now)
+			h.leases.ResendKey(key, now)
 		}
 	}
 	*u = unknownNode{}
 }
 
 // receiveResend handles the request of a keeper to send it all leases again.
-func (g *Gossip) receiveResend(from *roster.Node, m wire.Resend, now time.Time) {
-	if s := g.sender(from); now.Sub(s.resent) >= resendEvery {
+func (h *holders) receiveResend(from *roster.Node, m wire.Resend, now time.Time) wire.Message {
+	if s := h.peers.of(from); now.Sub(s.resent) >= resendEvery {
 		s.resent = now
-		g.leases.Resend(from, now)
+		h.leases.Resend(from, now)
 	}
-	g.ack(from, wire.Ack{Seq: m.Seq}, now)
+	return wire.Ack{Seq: m.Seq}
+}
+
+// receiveAck handles the acknowledgement of a lease: its keeper names the other holders.
+func (h *holders) receiveAck(from *roster.Node, l *lease.Lease, a wire.Ack, now time.Time) {
+	if len(a.Others) > 0 && !l.Gone && !h.receiveOthers(from, wire.Notice{Key: l.Key, Others: a.Others}, now) {
+		return // it is sent again
+	}
+	h.leases.Acked(from, l, now)
 }

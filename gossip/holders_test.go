@@ -173,7 +173,7 @@ func TestNoticeAboutUnknown(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if n := a.unknown.Len(); n < maxUnknown || n > 2*maxUnknown {
+		if n := a.holders.unknown.Len(); n < maxUnknown || n > 2*maxUnknown {
 			t.Errorf("%d unknown nodes are remembered", n)
 		}
 	})
@@ -217,7 +217,7 @@ func TestWithdrawnWhileBusy(t *testing.T) {
 		limit := func(r rate.Limit, burst int) {
 			b.state.Lock()
 			defer b.state.Unlock()
-			b.sender(b.roster.ByID(a.member.NodeID())).messages = rate.NewLimiter(r, burst)
+			b.peers.of(b.roster.ByID(a.member.NodeID())).messages = rate.NewLimiter(r, burst)
 		}
 		limit(0, 0)
 		a.Withdraw(testKey(1), held.Holder.ID, []string{b.member.NodeID()})

@@ -1,15 +1,10 @@
 package gossip
 
 import (
-	"context"
-	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/dupip/dupip/gossip/lease"
-	"github.com/dupip/dupip/gossip/members"
-	"github.com/dupip/dupip/gossip/wire"
 )
 
 const (
@@ -22,11 +17,11 @@ const (
 	maxTaken = 512
 )
 
-// input is what waits for the loop, in the order in which it came. It implements [members.Handler]. Its methods are safe
-// for concurrent use and never wait, but for Serve.
+// input is what waits for the loop, in the order in which it came. It must not know what that is. Its methods are safe for concurrent use
+// and never wait.
 type input struct {
-	g    *Gossip
-	wake chan struct{} // has one value when there is something to handle
+	count *counters
+	wake  chan struct{} // has one value when there is something to handle
 
 	mu             sync.Mutex
 	waiting        []task
@@ -66,7 +61,7 @@ func (in *input) add(do func(now time.Time), of *int, most int, drop string) boo
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if *of >= most {
-		in.g.count.drop(drop)
+		in.count.drop(drop)
 		return false
 	}
 	*of++
@@ -77,16 +72,7 @@ func (in *input) add(do func(now time.Time), of *int, most int, drop string) boo
 // call has the loop do something of the agent or the membership.
 func (in *input) call(f func(now time.Time)) bool { return in.add(f, &in.calls, maxCalls, dropCalls) }
 
-// Receive implements [members.Handler].
-func (in *input) Receive(from wire.MemberID, _ netip.AddrPort, payload []byte) {
-	payload = slices.Clone(payload)
-	in.add(func(now time.Time) { in.g.receive(from, payload, now) }, &in.packets, maxPackets, dropInbox)
-}
-
-func (in *input) Serve(ctx context.Context, request []byte) []byte { return in.g.serve(ctx, request) }
-
-func (in *input) Joined(m members.Member) { in.call(func(now time.Time) { in.g.joined(m, now) }) }
-
-func (in *input) Left(m members.Member, gracefully bool) {
-	in.call(func(now time.Time) { in.g.changed(in.g.roster.Leave(m.ID, gracefully, now), now) })
+// packet has the loop handle a datagram.
+func (in *input) packet(f func(now time.Time)) bool {
+	return in.add(f, &in.packets, maxPackets, dropInbox)
 }

@@ -14,7 +14,7 @@ import (
 func (n *fakeNode) forget(other *fakeNode) {
 	n.state.Lock()
 	defer n.state.Unlock()
-	n.kept.Forget(n.roster.ByID(other.member.NodeID()))
+	n.holders.kept.Forget(n.roster.ByID(other.member.NodeID()))
 }
 
 // keepers counts what others than a node keep.

@@ -37,7 +37,7 @@ func (n *fakeNode) waiting() (count int) {
 	defer n.state.Unlock()
 	for m := range n.roster.All() {
 		for seq := range uint64(10000) {
-			if _, ok := n.queue.Waiting(m, seq).(*request); ok {
+			if _, ok := n.post.Waiting(m, seq).(*request); ok {
 				count++
 			}
 		}

@@ -188,10 +188,10 @@ func TestReportsAreBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		a.state.Lock()
-		n := len(a.queue.RemoveAll(a.roster.ByID(r.member.NodeID())))
+		n := len(a.post.RemoveAll(a.roster.ByID(r.member.NodeID())))
 		a.state.Unlock()
-		if n != reportPolicy.Max || a.dropped(dropQueue) == 0 || len(a.reports) > maxReports+1 {
-			t.Errorf("%d reports wait, dropped %v, %d are remembered", n, a.Status().Dropped, len(a.reports))
+		if n != reportPolicy.Max || a.dropped(dropQueue) == 0 || len(a.reports.all) > maxReports+1 {
+			t.Errorf("%d reports wait, dropped %v, %d are remembered", n, a.Status().Dropped, len(a.reports.all))
 		}
 	})
 }
@@ -212,7 +212,7 @@ func TestReportFails(t *testing.T) {
 		time.Sleep(time.Minute)
 		expectReports(t, r, "node-0 10.0.0.2 confirmed")
 		a.state.Lock()
-		n := len(a.queue.RemoveAll(a.roster.ByID(r.member.NodeID())))
+		n := len(a.post.RemoveAll(a.roster.ByID(r.member.NodeID())))
 		a.state.Unlock()
 		if tries != 1 || n != 0 {
 			t.Errorf("encoded %d times, %d reports wait", tries, n)

@@ -203,8 +203,8 @@ type ProbeRequest struct {
 
 // ProbeReply is the reply to a probe request.
 type ProbeReply struct {
-	ID      uint64          `cbor:"1,keyasint"`
-	Key     detector.Key    `cbor:"2,keyasint"`
+	ID      uint64           `cbor:"1,keyasint"`
+	Key     detector.Key     `cbor:"2,keyasint"`
 	Outcome detector.Outcome `cbor:"3,keyasint"`
 	// Binding is complete where the holder was found.
 	Binding  cluster.Binding `cbor:"4,keyasint"`

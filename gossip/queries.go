@@ -3,11 +3,15 @@ package gossip
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/gossip/roster"
 	"github.com/dupip/dupip/gossip/transport"
 	"github.com/dupip/dupip/gossip/wire"
 )
@@ -25,21 +29,41 @@ const (
 	answerRate, answerBurst = 50, 100
 )
 
+// queries asks other nodes, and has the agent answer them. It must not know what is asked. Its methods are safe for concurrent use.
+type queries struct {
+	log     *slog.Logger
+	network Network
+	peers   *peers
+	count   *counters
+	own     chan struct{} // of this node, under way
+	answers *rate.Limiter // for other nodes
+}
+
 // Query requests answers from the other members, and hands them over as they come, by many goroutines. It returns the members that did
 // not answer before ctx ended, or whose answer was refused, and an error if it cannot ask anybody.
 func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(cluster.Member, []byte) error) (missing []cluster.Member, err error) {
+	g.state.Lock()
+	live, missing := queried(g.roster, asked.Node)
+	g.state.Unlock()
+	if len(live)+len(missing) == 0 {
+		return nil, errors.New("querying: no other agent of that name is known")
+	}
+	silent, err := g.queries.ask(ctx, live, asked, answer)
+	return append(missing, silent...), err
+}
+
+// ask requests answers from members.
+func (g *queries) ask(
+	ctx context.Context, live []cluster.Member, asked cluster.Query, answer func(cluster.Member, []byte) error,
+) (missing []cluster.Member, err error) {
 	if needsIP(asked.Kind) && !asked.IP.IsValid() {
 		return nil, errors.New("querying stories or captures: no address")
 	}
 	select {
-	case g.queries <- struct{}{}:
-		defer func() { <-g.queries }()
+	case g.own <- struct{}{}:
+		defer func() { <-g.own }()
 	default:
 		return nil, errors.New("too many queries are under way; try again in a moment")
-	}
-	live, missing := g.queried(asked.Node)
-	if len(live)+len(missing) == 0 {
-		return nil, errors.New("querying: no other agent of that name is known")
 	}
 	request := wire.Marshal(wire.Query{Kind: asked.Kind, IP: asked.IP, All: asked.All, Only: asked.Only})
 	rand.Shuffle(len(live), func(i, j int) { live[i], live[j] = live[j], live[i] })
@@ -80,7 +104,7 @@ func needsIP(k cluster.QueryKind) bool {
 }
 
 // query requests the answer of one member.
-func (g *Gossip) query(ctx context.Context, m cluster.Member, request []byte, reading chan struct{}, answer func([]byte) error) error {
+func (g *queries) query(ctx context.Context, m cluster.Member, request []byte, reading chan struct{}, answer func([]byte) error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -93,15 +117,13 @@ func (g *Gossip) query(ctx context.Context, m cluster.Member, request []byte, re
 
 // queried returns the members to ask, those with a node name or all, and those of them that are dead, unless another
 // agent of that name is there.
-func (g *Gossip) queried(node string) (live, dead []cluster.Member) {
-	g.state.Lock()
-	defer g.state.Unlock()
-	for n := range g.roster.All() {
+func queried(r *roster.Roster, node string) (live, dead []cluster.Member) {
+	for n := range r.All() {
 		switch {
-		case n == g.roster.Self(), node != "" && n.Name != node, !n.IsAgent():
+		case n == r.Self(), node != "" && n.Name != node, !n.IsAgent():
 		case n.Alive():
 			live = append(live, n.Member)
-		case n.State == cluster.Dead && !g.roster.HasNamesake(n):
+		case n.State == cluster.Dead && !r.HasNamesake(n):
 			dead = append(dead, n.Member)
 		}
 	}
@@ -109,7 +131,7 @@ func (g *Gossip) queried(node string) (live, dead []cluster.Member) {
 }
 
 // serve answers a query of another node. Without an answer it returns nil.
-func (g *Gossip) serve(ctx context.Context, request []byte) []byte {
+func (g *queries) serve(ctx context.Context, request []byte) []byte {
 	var q wire.Query
 	unknown, err := wire.Unmarshal(request, &q)
 	g.count.field(unknown)
@@ -123,7 +145,7 @@ func (g *Gossip) serve(ctx context.Context, request []byte) []byte {
 		return nil
 	}
 	answer := make(chan []byte, 1)
-	if !g.deliver(cluster.Query{Kind: q.Kind, Answer: answer, Limit: transport.MaxReply, IP: q.IP, All: q.All, Only: q.Only}) {
+	if !g.peers.deliver(cluster.Query{Kind: q.Kind, Answer: answer, Limit: transport.MaxReply, IP: q.IP, All: q.All, Only: q.Only}) {
 		return nil
 	}
 	select {

@@ -34,7 +34,7 @@ func compareMembers(a, b cluster.Member) int {
 
 // members are those, in no order, and how many leases are not acknowledged. Call it with the state's lock.
 func (g *Gossip) members(now time.Time) (members iter.Seq[cluster.Member], late int) {
-	late, unacked, suspect := g.unacked(now)
+	late, unacked, suspect := g.post.unacked(g.roster.Self(), now)
 	from, until := g.network.Cut()
 	return func(yield func(cluster.Member) bool) {
 		for n, m := range g.roster.Members(now) {
@@ -61,7 +61,7 @@ func (g *Gossip) Status() cluster.Status {
 	g.state.Lock()
 	defer g.state.Unlock()
 	members, late := g.members(g.now())
-	s.Leases, s.Kept, s.Unacked = g.leases.Len(), g.kept.Len(), late
+	s.Leases, s.Kept, s.Unacked = g.holders.leases.Len(), g.holders.kept.Len(), late
 	s.Members = map[cluster.State]int{cluster.Alive: 0, cluster.Suspect: 0, cluster.Dead: 0, cluster.Left: 0}
 	var silent []string
 	var namesakes []cluster.Member
@@ -107,23 +107,23 @@ func namesakeProblems(members []cluster.Member) (all []string) {
 	return all
 }
 
-// logMember logs the change of a member: in a quiet cluster each is worth a line, a thousand nodes that start are not.
-func (g *Gossip) logMember(change roster.Change, now time.Time) {
-	n, level, what, leftOut := change.Node, slog.LevelInfo, "a node joined", &g.memberLines.joined
+// log logs the change of a member: in a quiet cluster each is worth a line, a thousand nodes that start are not.
+func (m *memberLines) log(log *slog.Logger, change roster.Change, now time.Time) {
+	n, level, what, leftOut := change.Node, slog.LevelInfo, "a node joined", &m.joined
 	switch {
 	case change.Kind != roster.Went:
 	case n.State == cluster.Dead:
-		level, what, leftOut = slog.LevelWarn, "a node does not answer any more; check its agent, and the network to it", &g.memberLines.dead
+		level, what, leftOut = slog.LevelWarn, "a node does not answer any more; check its agent, and the network to it", &m.dead
 	default:
-		what, leftOut = "a node left", &g.memberLines.left
+		what, leftOut = "a node left", &m.left
 	}
-	if !g.memberLines.limit.AllowN(now, 1) {
-		if level = slog.LevelDebug; !g.log.Enabled(context.Background(), level) {
+	if !m.limit.AllowN(now, 1) {
+		if level = slog.LevelDebug; !log.Enabled(context.Background(), level) {
 			*leftOut++
 			return
 		}
 	}
-	g.log.Log(context.Background(), level, what, "node", n.Name, "address", n.Address, "version", n.Version)
+	log.Log(context.Background(), level, what, "node", n.Name, "address", n.Address, "version", n.Version)
 }
 
 // memberLines bounds the lines about changes of members, and counts those that were left out since that was logged.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/gossip/recent"
 	"github.com/dupip/dupip/gossip/retry"
 	"github.com/dupip/dupip/gossip/roster"
 	"github.com/dupip/dupip/gossip/wire"
@@ -27,43 +28,42 @@ type request struct {
 func (r *request) Identity() any         { return r }
 func (r *request) Policy() *retry.Policy { return requestPolicy }
 
-// RequestProbe sends a probe request for a remote holder to its node, with this node's own holders. The reply is a
-// [cluster.ProbeReply]; without one in time its outcome is Unreachable.
-func (g *Gossip) RequestProbe(p detector.Probe, own []cluster.Binding) {
-	r := &request{p, own, g.now()}
-	if !g.in.call(func(now time.Time) {
-		to := g.roster.ByID(p.Holder.Node)
-		if to == nil || !to.Alive() || to == g.roster.Self() || !wire.ValidKey(p.Key) || !wire.ValidHolder(p.Holder) || !g.put(to, r, now) {
-			g.unanswered(r, now)
-		}
-	}) {
-		g.deliver(cluster.ProbeReply{Probe: p, Outcome: detector.Unreachable, At: r.sent})
+// probes has the probe requests of this node and of others. It must not know how a holder is probed.
+type probes struct {
+	roster *roster.Roster
+	peers  *peers
+	post   *post
+	count  *counters
+	asked  recent.Map[askedID, askedProbe] // by other nodes
+}
+
+// request sends a probe request.
+func (p *probes) request(r *request, now time.Time) {
+	to := p.roster.ByID(r.probe.Holder.Node)
+	if to == nil || !to.Alive() || to == p.roster.Self() || !wire.ValidKey(r.probe.Key) || !wire.ValidHolder(r.probe.Holder) || !p.post.put(to, r, now) {
+		p.unanswered(r, now)
 	}
 }
 
 // unanswered notifies the agent that nobody replies for a holder. Nothing is left that could, of a former boot. Any other node is
 // asked again when it is there again.
-func (g *Gossip) unanswered(m retry.Message, now time.Time) {
-	r, ok := m.(*request)
-	if !ok {
-		return
-	}
+func (p *probes) unanswered(r *request, now time.Time) {
 	reply := cluster.ProbeReply{Probe: r.probe, Outcome: detector.Unreachable, At: now}
-	if g.roster.BootedAnew(r.probe.Holder.Node) {
+	if p.roster.BootedAnew(r.probe.Holder.Node) {
 		reply.Outcome, reply.Reason = detector.Gone, "it was booted anew"
-	} else if n := g.roster.ByID(r.probe.Holder.Node); n != nil {
-		g.sender(n).silent = true
+	} else if n := p.roster.ByID(r.probe.Holder.Node); n != nil {
+		p.peers.of(n).silent = true
 	}
-	g.deliver(reply)
+	p.peers.deliver(reply)
 }
 
 // receiveReply handles a probe reply. Only a holder's own node speaks for it, so nothing but the sender's holders can
 // be meant.
-func (g *Gossip) receiveReply(from *roster.Node, m wire.ProbeReply, now time.Time) {
-	r, ok := g.queue.Waiting(from, m.ID).(*request)
+func (p *probes) receiveReply(from *roster.Node, m wire.ProbeReply, now time.Time) wire.Message {
+	r, ok := p.post.Waiting(from, m.ID).(*request)
 	if !ok || r.probe.Key != m.Key || r.probe.Holder != m.Binding.Holder.ID {
-		g.count.drop(dropUnasked) // or it came already
-		return
+		p.count.drop(dropUnasked) // or it came already
+		return nil
 	}
 	reply := cluster.ProbeReply{Probe: r.probe, Outcome: m.Outcome, At: now, Reason: m.Reason}
 	switch m.Outcome {
@@ -78,9 +78,10 @@ func (g *Gossip) receiveReply(from *roster.Node, m wire.ProbeReply, now time.Tim
 	if m.Outcome != detector.Gone && m.Binding.Evidence >= detector.Forwarded && m.Binding.Evidence <= detector.Host {
 		reply.Binding = m.Binding
 	}
-	if g.deliver(reply) {
-		g.queue.Remove(from, r)
+	if p.peers.deliver(reply) {
+		p.post.Remove(from, r)
 	}
+	return nil
 }
 
 // maxAsked bounds the probe requests of other nodes that are remembered with their replies, should they come again
@@ -101,42 +102,41 @@ type askedProbe struct {
 }
 
 // receiveRequest handles a probe request. One that comes again is answered from memory, or when its reply is there.
-func (g *Gossip) receiveRequest(from *roster.Node, m wire.ProbeRequest, now time.Time) {
+func (p *probes) receiveRequest(from *roster.Node, m wire.ProbeRequest, now time.Time) wire.Message {
 	id := askedID{from.Incarnation, m.ID}
-	a := g.asked.Get(id, nil)
+	a := p.asked.Get(id, nil)
 	switch {
 	case a != nil && a.reply != nil:
-		g.out.add(from, *a.reply, now)
+		return *a.reply
 	case a != nil:
-	case m.Holder.Node != g.roster.Self().ID:
-		g.count.drop(dropForeign)
+	case m.Holder.Node != p.roster.Self().ID:
+		p.count.drop(dropForeign)
 	// Without room for it now there may be when it comes again.
-	case g.deliverOf(from, cluster.ProbeRequest{ID: m.ID, From: from.ID, Key: m.Key, Holder: m.Holder, Bindings: m.Others}, now):
-		g.asked.Get(id, func() *askedProbe { return &askedProbe{key: m.Key, holder: m.Holder} })
+	case p.peers.deliverOf(from, cluster.ProbeRequest{ID: m.ID, From: from.ID, Key: m.Key, Holder: m.Holder, Bindings: m.Others}, now):
+		p.asked.Get(id, func() *askedProbe { return &askedProbe{key: m.Key, holder: m.Holder} })
 	}
+	return nil
 }
 
-// ReplyProbe answers the [cluster.ProbeRequest] with that ID of a node.
-func (g *Gossip) ReplyProbe(to string, id uint64, r cluster.ProbeReply) {
-	g.in.call(func(now time.Time) {
-		var a *askedProbe
-		n := g.roster.ByID(to)
-		if n != nil {
-			a = g.asked.Get(askedID{n.Incarnation, id}, nil)
-		}
-		if a == nil || a.reply != nil || r.Outcome < detector.Answered || r.Outcome > detector.Refused {
-			g.count.drop(dropReply)
-			return
-		}
-		a.reply = &wire.ProbeReply{ID: id, Key: a.key, Outcome: r.Outcome, Reason: r.Reason, Answered: r.At, RetryAt: r.RetryAt}
-		switch {
-		case r.Binding.Evidence == 0 && r.Outcome == detector.Answered:
-			a.reply.Outcome = detector.Gone // it went meanwhile
-		case r.Outcome != detector.Gone:
-			a.reply.Binding = r.Binding
-		}
-		if a.reply.Binding.Holder.ID = a.holder; n.Alive() {
-			g.out.add(n, *a.reply, now)
-		}
-	})
+// reply answers the probe request with that ID of a node.
+func (p *probes) reply(to string, id uint64, r cluster.ProbeReply, now time.Time) {
+	var a *askedProbe
+	n := p.roster.ByID(to)
+	if n != nil {
+		a = p.asked.Get(askedID{n.Incarnation, id}, nil)
+	}
+	if a == nil || a.reply != nil || r.Outcome < detector.Answered || r.Outcome > detector.Refused {
+		p.count.drop(dropReply)
+		return
+	}
+	a.reply = &wire.ProbeReply{ID: id, Key: a.key, Outcome: r.Outcome, Reason: r.Reason, Answered: r.At, RetryAt: r.RetryAt}
+	switch {
+	case r.Binding.Evidence == 0 && r.Outcome == detector.Answered:
+		a.reply.Outcome = detector.Gone // it went meanwhile
+	case r.Outcome != detector.Gone:
+		a.reply.Binding = r.Binding
+	}
+	if a.reply.Binding.Holder.ID = a.holder; n.Alive() {
+		p.post.add(n, *a.reply, now)
+	}
 }
