@@ -37,7 +37,7 @@ func NodeOf(table *observe.Table, bindings []detector.Binding) Node {
 			// its eth0 is, also if it has not answered lately.
 			if a.Valid && a.Where == netns.OnPeer && !a.Dynamic && !table.Config().Shared(a.IP) {
 				l := liveOf(i, a.IP)
-				l.Drill = l.Given != detector.GivenYes && detector.Key{Network: table.Network(i), IP: a.IP}.IsForDrills()
+				l.Drill = l.Given != detector.GivenYes && detector.Key{Network: i.Network(), IP: a.IP}.IsForDrills()
 				n.Live = append(n.Live, l)
 			}
 		}

@@ -186,7 +186,7 @@ func (c *Core) Update(event links.Event) {
 
 // expect passes the addresses that a pod should answer for to the prober.
 func (c *Core) expect(i *observe.Interface, now time.Time) {
-	c.Prober.Expect(i.Ref, c.Table.Configured(i), c.Table.Left(i), now)
+	c.Prober.Expect(i.Ref, i.Configured(), i.Left(), now)
 }
 
 // settle tells the watcher when a pod is set up whose interface waits for that: CNI has its result once all plugins are done.

@@ -47,7 +47,7 @@ func (c *Core) ended(all exchange.Ended) {
 			if i.Holder != e.Holder {
 				continue
 			}
-			if vlan, ok := c.Table.Configures(i, e.Key); ok {
+			if vlan, ok := i.Configures(e.Key); ok {
 				c.Prober.Reprobe(i.Ref, e.Key, vlan, c.Now())
 			}
 		}

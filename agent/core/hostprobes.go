@@ -53,7 +53,7 @@ func (c *Core) answerHost() bool {
 	}
 	for _, a := range waiting {
 		c.Exchange.Probed(a, refusal, now)
-		if o, ok := c.Table.FindHost(list, a.Key, c.Now()); ok {
+		if o, ok := c.Table.Own.Find(list, a.Key, c.Now()); ok {
 			c.observed(&o, c.Now())
 		}
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 func (w *harness) configured(i *Interface) (ips []string) {
-	for key := range w.Configured(i) {
+	for key := range i.Configured() {
 		ips = append(ips, key.IP.String())
 	}
 	return ips
@@ -90,7 +90,7 @@ func TestLeft(t *testing.T) {
 			t.Errorf("%s: %+v, want withdrawn %t", test.name, all, test.withdrawn)
 		}
 		var left []detector.Key
-		for key := range w.Left(i) {
+		for key := range i.Left() {
 			left = append(left, key)
 		}
 		if test.left != slices.Equal(left, []detector.Key{key("10.0.0.5")}) || !test.left && len(left) != 0 {

@@ -73,7 +73,7 @@ func TestTemporaryNames(t *testing.T) {
 				i, _ = w.Update(links.Event{Kind: kind, Interface: l}, time.Now())
 			}
 			last := test.scans[len(test.scans)-1].peer
-			if got := w.Network(i); got != test.want || i.Renamed() != (test.first != "" && test.first != last) {
+			if got := i.Network(); got != test.want || i.Renamed() != (test.first != "" && test.first != last) {
 				t.Errorf("network %s, want %s; renamed %t", got, test.want, i.Renamed())
 			}
 			if saved := w.Origins(); len(saved) != 1 || saved[0].Peer != test.first {
@@ -91,11 +91,11 @@ func TestHostEndOfTemporaryName(t *testing.T) {
 	l := link("veth0", "", "veth0578244", 2, 7)
 	l.View.PeerDown = true
 	i, _ := w.Update(links.Event{Kind: links.Added, Interface: l}, time.Now())
-	if got := w.HostIPs(); len(got) != 0 {
+	if got := w.Own.IPs(); len(got) != 0 {
 		t.Errorf("before: the node's addresses are %v", got)
 	}
 	w.change(i, func(l *links.Interface) { l.View.Peer, l.View.PeerDown = "eth0", false })
-	if got := w.HostIPs(); !slices.Equal(got, []netip.Addr{ip}) {
+	if got := w.Own.IPs(); !slices.Equal(got, []netip.Addr{ip}) {
 		t.Errorf("after: the node's addresses are %v", got)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/detector"
 )
@@ -14,8 +15,11 @@ import (
 // take at most a quarter of the table of bindings, because no pod's binding displaces one of them.
 const maxHostKeys = 4096
 
-// hostAddresses are the addresses of the node itself.
-type hostAddresses struct {
+// Own is the addresses of the node itself. It must not know what is in pods.
+type Own struct {
+	opts   *Options
+	config *config.Config
+
 	listedBefore bool // the addresses have been listed
 	stale        bool // their networks may be others now
 	listed       []links.HostAddress
@@ -23,6 +27,7 @@ type hostAddresses struct {
 	keys         []hostAddress
 	omitted      int             // how many of the listed addresses have not all of their keys, see maxHostKeys
 	parents      map[string]bool // the devices by which interfaces send, by name
+	secondary    map[int]bool    // by ifindex, the interfaces that are not the primary ones of their pods
 }
 
 // hostAddress is an address of the node itself in its network.
@@ -32,23 +37,20 @@ type hostAddress struct {
 }
 
 // carriesGossip reports whether a device is the one by which the nodes reach each other on a segment.
-func (h *hostAddresses) carriesGossip(device string) bool {
+func (h *Own) carriesGossip(device string) bool {
 	return h.gossip.Subnet.IsValid() && h.gossip.Device == device
 }
 
-// hostKeys finds the networks of the node's addresses, with the set of their keys, and counts the addresses that are omitted because there are too many: never the one
-// at which the node receives gossip, and its main ones come first in the list. An address on several devices counts once in
+// find finds the networks of the node's addresses, with the set of their keys, and counts the addresses that are omitted because there are
+// too many: never the one at which the node receives gossip, and its main ones come first in the list. An address on several devices counts once in
 // each network; one on the host end of a secondary interface is not the node's in the networks of pods.
-func (t *Table) hostKeys(list []links.HostAddress) (keys []hostAddress, known map[detector.Key]bool, omitted int) {
+func (h *Own) find(list []links.HostAddress) (keys []hostAddress, known map[detector.Key]bool, omitted int) {
 	known = make(map[detector.Key]bool)
-	secondary, lacking := make(map[int]bool), make(map[netip.Addr]bool)
-	for _, i := range t.interfaces {
-		secondary[i.Index] = !i.Primary()
-	}
-	limit := min(maxHostKeys, t.config.Limits().Bindings/4)
+	lacking := make(map[netip.Addr]bool)
+	limit := min(maxHostKeys, h.config.Limits().Bindings/4)
 	add := func(key detector.Key, address links.HostAddress) {
 		switch {
-		case known[key] || secondary[address.Index]:
+		case known[key] || h.secondary[address.Index]:
 		case len(keys) == limit:
 			lacking[address.IP] = true
 		default:
@@ -57,15 +59,15 @@ func (t *Table) hostKeys(list []links.HostAddress) (keys []hostAddress, known ma
 		}
 	}
 	for _, address := range list {
-		if address.IP == t.GossipAddress {
-			add(hostKey(t.config, address), address)
+		if address.IP == h.opts.GossipAddress {
+			add(hostKey(h.config, address), address)
 		}
 	}
 	for _, address := range list {
-		add(hostKey(t.config, address), address)
+		add(hostKey(h.config, address), address)
 	}
 	for _, address := range list { // after all others, which they must not displace
-		if key, ok := t.segmentKey(address); ok {
+		if key, ok := h.segmentKey(address); ok {
 			add(key, address)
 		}
 	}
@@ -75,78 +77,84 @@ func (t *Table) hostKeys(list []links.HostAddress) (keys []hostAddress, known ma
 // segmentKey returns the second key of an address of the node: in the network of devices inside of pods that send by its device. Where
 // the nodes receive gossip it has one if pods' addresses of its subnet are not in the network of the nodes, whether this node has
 // such pods or not: another one may.
-func (t *Table) segmentKey(address links.HostAddress) (detector.Key, bool) {
-	key := detector.Key{Network: t.parentNetwork(address.Device), IP: address.IP}
-	if t.host.carriesGossip(address.Device) {
-		return key, !t.host.gossip.Subnet.Contains(address.IP)
+func (h *Own) segmentKey(address links.HostAddress) (detector.Key, bool) {
+	key := detector.Key{Network: h.segment(address.Device), IP: address.IP}
+	if h.carriesGossip(address.Device) {
+		return key, !h.gossip.Subnet.Contains(address.IP)
 	}
-	return key, t.host.parents[address.Device]
+	return key, h.parents[address.Device]
 }
 
-// updateParents finds the devices of the node again by which interfaces send: the node's addresses there are in their networks, too.
-func (t *Table) updateParents() {
-	parents := make(map[string]bool)
-	for _, i := range t.interfaces {
+// follow finds out which devices the interfaces of pods send by, since the node's addresses there are in their networks, too, and
+// which interfaces are secondary ones.
+func (h *Own) follow(all interfaces) {
+	parents, secondary := make(map[string]bool), make(map[int]bool)
+	for _, i := range all {
 		if i.Kind != "" {
 			parents[i.Master] = true
 		}
+		secondary[i.Index] = !i.Primary()
 	}
-	t.host.stale = t.host.stale || !maps.Equal(parents, t.host.parents)
-	t.host.parents = parents
+	h.stale = h.stale || !maps.Equal(parents, h.parents)
+	h.parents, h.secondary = parents, secondary
 }
 
 // followPrimary has the networks of the node's own addresses found again if an interface has become primary, or is not any more, and
 // any of them is on its host end.
-func (t *Table) followPrimary(i *Interface, before bool) {
-	t.host.stale = t.host.stale || i.Origin.primary() != before &&
-		slices.ContainsFunc(t.host.listed, func(a links.HostAddress) bool { return a.Index == i.Index })
+func (h *Own) followPrimary(i *Interface, before bool) {
+	h.stale = h.stale || i.Origin.primary() != before &&
+		slices.ContainsFunc(h.listed, func(a links.HostAddress) bool { return a.Index == i.Index })
 }
 
-// setHost sets the node's own addresses, and observes all of them.
-func (t *Table) setHost(list []links.HostAddress, now time.Time) (all []Observation) {
-	t.host.listed, t.host.gossip = list, links.HostAddress{}
+// segment names the segment behind a device of the node by which devices inside of pods send (macvlan, ipvlan). The
+// one that carries gossip joins the nodes, so it is cluster-wide, and named by its subnet, because its device may have another name
+// on each node. Any other is a network of this node only: nothing says which nodes it joins, but the configuration can.
+func (h *Own) segment(parent string) string {
+	if h.carriesGossip(parent) {
+		return config.SubnetNetwork(h.gossip.Subnet)
+	}
+	return "segment@" + parent
+}
+
+// set sets the node's own addresses.
+func (h *Own) set(list []links.HostAddress) {
+	h.listed, h.gossip = list, links.HostAddress{}
 	if n := slices.IndexFunc(list, func(a links.HostAddress) bool {
-		return a.IP == t.GossipAddress && a.Subnet.IsValid() && !a.Subnet.IsSingleIP()
+		return a.IP == h.opts.GossipAddress && a.Subnet.IsValid() && !a.Subnet.IsSingleIP()
 	}); n >= 0 {
-		t.host.gossip = list[n]
+		h.gossip = list[n]
 	}
-	for _, i := range t.interfaces {
-		if i.Kind != "" {
-			t.rebase(i)
-		}
-	}
-	return t.moveHost(true, now)
 }
 
-// moveHost moves the node's own addresses into the networks that they are in now. It observes all, or those only that are new in a
+// move moves the node's own addresses into the networks that they are in now. It observes all, or those only that are new in a
 // network, or are on another device there.
-func (t *Table) moveHost(observeAll bool, now time.Time) (all []Observation) {
-	present, kept, omitted := t.hostKeys(t.host.listed)
-	before := make(map[detector.Key]int, len(t.host.keys))
-	for _, old := range t.host.keys {
+func (h *Own) move(observeAll bool, now time.Time) (all []Observation) {
+	present, kept, omitted := h.find(h.listed)
+	before := make(map[detector.Key]int, len(h.keys))
+	for _, old := range h.keys {
 		before[old.key] = old.Index
 		if !kept[old.key] {
-			all = append(all, withdrawn(old.key, t.Host, "the address left the node, or its network"))
+			all = append(all, withdrawn(old.key, h.opts.Host, "the address left the node, or its network"))
 		}
 	}
-	t.host.keys, t.host.omitted, t.host.stale = present, omitted, false
+	h.keys, h.omitted, h.stale = present, omitted, false
 	for _, address := range present {
 		if index, known := before[address.key]; observeAll || !known || index != address.Index {
-			all = append(all, t.hostObservation(address, now))
+			all = append(all, h.observation(address, now))
 		}
 	}
 	return all
 }
 
-// hostObservation makes the sighting of one of the node's own addresses.
-func (t *Table) hostObservation(address hostAddress, at time.Time) Observation {
+// observation makes the sighting of one of the node's own addresses.
+func (h *Own) observation(address hostAddress, at time.Time) Observation {
 	s := detector.Sighting{
 		Key: address.key,
 		Holder: detector.Holder{
-			ID: t.Host, Interface: detector.Interface{Ifindex: uint32(address.Index)}, InterfaceName: address.Device,
+			ID: h.opts.Host, Interface: detector.Interface{Ifindex: uint32(address.Index)}, InterfaceName: address.Device,
 			NetnsName: "host",
 		},
-		Evidence: detector.Host, Answer: true, At: at, FoundAtStart: !t.host.listedBefore,
+		Evidence: detector.Host, Answer: true, At: at, FoundAtStart: !h.listedBefore,
 	}
 	if len(address.MAC) == len(s.Holder.MAC) {
 		copy(s.Holder.MAC[:], address.MAC)
@@ -154,28 +162,28 @@ func (t *Table) hostObservation(address hostAddress, at time.Time) Observation {
 	return Observation{Kind: Seen, Sighting: s}
 }
 
-// FindHost makes the sighting of a key that is in a list of the node's addresses. It reports false if
+// Find makes the sighting of a key that is in a list of the node's addresses. It reports false if
 // the key is not in the list.
-func (t *Table) FindHost(list []links.HostAddress, key detector.Key, at time.Time) (Observation, bool) {
+func (h *Own) Find(list []links.HostAddress, key detector.Key, at time.Time) (Observation, bool) {
 	for _, address := range list {
 		if address.IP != key.IP {
 			continue
 		}
-		if second, ok := t.segmentKey(address); hostKey(t.config, address) == key || ok && second == key {
-			return t.hostObservation(hostAddress{key, address}, at), true
+		if second, ok := h.segmentKey(address); hostKey(h.config, address) == key || ok && second == key {
+			return h.observation(hostAddress{key, address}, at), true
 		}
 	}
 	return Observation{}, false
 }
 
-// HostIPs returns the node's own addresses, sorted and without duplicates.
-func (t *Table) HostIPs() (ips []netip.Addr) {
-	for _, address := range t.host.keys {
+// IPs returns the node's own addresses, sorted and without duplicates.
+func (h *Own) IPs() (ips []netip.Addr) {
+	for _, address := range h.keys {
 		ips = append(ips, address.IP)
 	}
 	slices.SortFunc(ips, netip.Addr.Compare)
 	return slices.Compact(ips)
 }
 
-// HostOmitted counts the node's own addresses that are not compared, in all of their networks or some, because there are too many.
-func (t *Table) HostOmitted() int { return t.host.omitted }
+// Omitted counts the node's own addresses that are not compared, in all of their networks or some, because there are too many.
+func (h *Own) Omitted() int { return h.omitted }

@@ -87,7 +87,7 @@ func TestHostAddresses(t *testing.T) {
 	follow(all, "b")
 	follow(list(links.HostAddress{IP: ip, Device: "eth9", Index: 8, Master: "vrf-b"}), "b")
 	follow(w.Configure(parsed(t, ""), time.Now()), "default")
-	if got := w.HostIPs(); !slices.Equal(got, []netip.Addr{ip}) {
+	if got := w.Own.IPs(); !slices.Equal(got, []netip.Addr{ip}) {
 		t.Errorf("the node's addresses are %v", got)
 	}
 }
@@ -108,7 +108,7 @@ func TestManyHostAddresses(t *testing.T) {
 				delete(kept, o.Sighting.Key.IP)
 			}
 		}
-		if n := w.HostOmitted(); n != omitted || len(kept) != len(w.HostIPs()) || len(kept)+n != len(list) || !kept[w.GossipAddress] || !kept[list[0].IP] {
+		if n := w.Own.Omitted(); n != omitted || len(kept) != len(w.Own.IPs()) || len(kept)+n != len(list) || !kept[w.GossipAddress] || !kept[list[0].IP] {
 			t.Errorf("%d addresses of the node are kept and %d omitted, want %d of %d to be omitted; gossip's is kept: %t", len(kept), n, omitted, len(list), kept[w.GossipAddress])
 		}
 	}
@@ -122,8 +122,8 @@ func TestManyHostAddresses(t *testing.T) {
 	double := list[0]
 	double.Device, double.Index = "br-a", 7
 	w.Update(links.Event{Kind: links.HostAddresses, Host: append(list, double)}, time.Now())
-	if n := w.HostOmitted(); n != 1 || len(w.HostIPs()) != maxHostKeys {
-		t.Errorf("%d are omitted, %d are kept, want 1 and %d", n, len(w.HostIPs()), maxHostKeys)
+	if n := w.Own.Omitted(); n != 1 || len(w.Own.IPs()) != maxHostKeys {
+		t.Errorf("%d are omitted, %d are kept, want 1 and %d", n, len(w.Own.IPs()), maxHostKeys)
 	}
 }
 
@@ -175,8 +175,8 @@ func TestHostAddressesOfASmallTable(t *testing.T) {
 				delete(known, o.Sighting.Key.IP)
 			}
 		}
-		if n := len(w.HostIPs()); n != limits.want || len(known) != n || w.HostOmitted() != maxHostKeys-n {
-			t.Errorf("a table of %d: %d are compared, %d are known, %d are omitted, want %d", limits.bindings, n, len(known), w.HostOmitted(), limits.want)
+		if n := len(w.Own.IPs()); n != limits.want || len(known) != n || w.Own.Omitted() != maxHostKeys-n {
+			t.Errorf("a table of %d: %d are compared, %d are known, %d are omitted, want %d", limits.bindings, n, len(known), w.Own.Omitted(), limits.want)
 		}
 	}
 }
@@ -184,11 +184,11 @@ func TestHostAddressesOfASmallTable(t *testing.T) {
 // TestFindHost: an address is found in its network, at any place of the list.
 func TestFindHost(t *testing.T) {
 	w, many := newHarness(t, ""), hostList(1000)
-	o, ok := w.FindHost(many, detector.Key{Network: "default", IP: many[999].IP}, time.Now())
+	o, ok := w.Own.Find(many, detector.Key{Network: "default", IP: many[999].IP}, time.Now())
 	if !ok || o.Sighting.Key.IP != many[999].IP || o.Sighting.Holder.InterfaceName != "eth1" {
 		t.Errorf("found %+v, %t", o, ok)
 	}
-	if o, ok := w.FindHost(many, detector.Key{Network: "a", IP: many[999].IP}, time.Now()); ok {
+	if o, ok := w.Own.Find(many, detector.Key{Network: "a", IP: many[999].IP}, time.Now()); ok {
 		t.Errorf("found in another network: %+v", o)
 	}
 }

@@ -50,7 +50,7 @@ func TestParentNetworks(t *testing.T) {
 		{other, bpf.VLAN{}, "192.168.7.9", "segment@eth1"},
 		{storage, bpf.VLAN{}, "10.1.0.9", "storage"},
 	} {
-		if got := w.Key(test.i, netip.MustParseAddr(test.ip), test.vlan).Network; got != test.want {
+		if got := test.i.Key(netip.MustParseAddr(test.ip), test.vlan).Network; got != test.want {
 			t.Errorf("%s, %+v on %s: network %s, want %s", test.ip, test.vlan, test.i.Name, got, test.want)
 		}
 	}
@@ -98,7 +98,7 @@ func TestVLANNetworks(t *testing.T) {
 			{IP: w.GossipAddress, Subnet: netip.MustParsePrefix("192.168.7.0/24"), Device: gossip},
 		}}, time.Now())
 		for i, want := range all {
-			if got := w.Key(i, netip.MustParseAddr("192.168.7.9"), bpf.VLAN{}).Network; got != want {
+			if got := i.Key(netip.MustParseAddr("192.168.7.9"), bpf.VLAN{}).Network; got != want {
 				t.Errorf("%s with gossip on %s: network %s, want %s", i.Name, gossip, got, want)
 			}
 		}
@@ -150,7 +150,7 @@ func TestNodesSegment(t *testing.T) {
 		t.Errorf("%q, want %q, the last one of %v", got, want, list[0].IP)
 	}
 	key := detector.Key{Network: "192.168.7.0/24", IP: list[0].IP}
-	if o, ok := w.FindHost(list, key, time.Now()); !ok || o.Sighting.Key != key {
+	if o, ok := w.Own.Find(list, key, time.Now()); !ok || o.Sighting.Key != key {
 		t.Errorf("found %+v, %t", o, ok)
 	}
 }

@@ -13,7 +13,14 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// baseNetwork names the network of untagged packets on an interface. It depends on what the pod could not choose, see
+// networks names the network of each address: it must be unique there. It must not know who has it.
+type networks struct {
+	config  *config.Config
+	own     *Own
+	subnets map[segment][]netip.Prefix
+}
+
+// base names the network of untagged packets on an interface. It depends on what the pod could not choose, see
 // [Origin]: it stays the same if a pod renames or moves its eth0, or its netns cannot be seen any more.
 //
 // Only a pod's primary interface belongs to the cluster's network. The bridge of a local container
@@ -23,13 +30,13 @@ import (
 // may be the same, so there each secondary interface is a network of its own.
 //
 // A device that sends by one of the node is in the network of that.
-func (t *Table) baseNetwork(i *Interface) string {
+func (n *networks) base(i *Interface) string {
 	vlan := "." + strconv.Itoa(int(i.ParentVLAN))
 	switch peer := i.Origin.Peer; {
-	case i.ParentVLAN != 0 && t.host.carriesGossip(strings.TrimSuffix(i.Master, vlan)):
-		return config.SubnetNetwork(t.host.gossip.Subnet) + vlan
+	case i.ParentVLAN != 0 && n.own.carriesGossip(strings.TrimSuffix(i.Master, vlan)):
+		return config.SubnetNetwork(n.own.gossip.Subnet) + vlan
 	case i.Kind != "":
-		return t.parentNetwork(i.Master)
+		return n.own.segment(i.Master)
 	case i.Origin.Role == PrimaryByResult:
 		return config.DefaultNetwork
 	case links.LocalBridge(i.Master):
@@ -47,21 +54,11 @@ func (t *Table) baseNetwork(i *Interface) string {
 	}
 }
 
-// parentNetwork names the segment behind a device of the node by which devices inside of pods send (macvlan, ipvlan). The
-// one that carries gossip joins the nodes, so it is cluster-wide, and named by its subnet, because its device may have another name
-// on each node. Any other is a network of this node only: nothing says which nodes it joins, but the configuration can.
-func (t *Table) parentNetwork(parent string) string {
-	if t.host.carriesGossip(parent) {
-		return config.SubnetNetwork(t.host.gossip.Subnet)
-	}
-	return "segment@" + parent
-}
-
 // inNodesSubnet reports whether an address of a device inside of a pod is in the subnet of the nodes, on the segment that carries
 // gossip. Then it must be unique among their addresses, too. Other subnets of this node do not count, because other nodes may not
 // have them: the same address would be in another network there.
-func (t *Table) inNodesSubnet(i *Interface, ip netip.Addr) bool {
-	return i.Kind != "" && t.host.carriesGossip(i.Master) && t.host.gossip.Subnet.Contains(ip)
+func (n *networks) inNodesSubnet(i *Interface, ip netip.Addr) bool {
+	return i.Kind != "" && n.own.carriesGossip(i.Master) && n.own.gossip.Subnet.Contains(ip)
 }
 
 // subject is what the rules of the configuration match: only what the pod cannot choose. It names its devices that have no end on
@@ -86,20 +83,20 @@ func hostKey(c *config.Config, address links.HostAddress) detector.Key {
 	return key
 }
 
-// network names the network of an address on an interface: the one in the configuration, else the base
+// of names the network of an address on an interface: the one in the configuration, else the base
 // network. VLAN tags are added, the outer one first: "default.100", "default.200.100". The bridge
 // port's VLAN counts as a tag, except in a network of the configuration.
 //
 // On a bridge that has primary ports, too, an address of a secondary port is in their network if it is in one of their
 // subnets: both reach each other. So it is with the segment of the nodes and their subnet.
-func (t *Table) network(i *Interface, vlan bpf.VLAN, ip netip.Addr) string {
+func (n *networks) of(i *Interface, vlan bpf.VLAN, ip netip.Addr) string {
 	if vlan.Outer == i.PortVLAN { // the same segment as without a tag
 		vlan = bpf.VLAN{Outer: vlan.Inner}
 	}
 	name := i.base
-	if rule, ok := t.config.Network(subject(i.Interface, i.Origin.Peer), ip); ok {
+	if rule, ok := n.config.Network(subject(i.Interface, i.Origin.Peer), ip); ok {
 		name = rule.Name
-	} else if vlan == (bpf.VLAN{}) && (t.inPrimarySubnet(i, ip) || t.inNodesSubnet(i, ip)) {
+	} else if vlan == (bpf.VLAN{}) && (n.inPrimarySubnet(i, ip) || n.inNodesSubnet(i, ip)) {
 		name = config.DefaultNetwork
 	} else if name != config.DefaultNetwork {
 		vlan.Outer = cmp.Or(vlan.Outer, i.PortVLAN)

@@ -49,13 +49,13 @@ func TestNetwork(t *testing.T) {
 	} {
 		w := newHarness(t, "")
 		i, _ := w.Update(links.Event{Kind: links.Added, Interface: &test.iface}, time.Now())
-		if got := w.Key(i, netip.Addr{}, test.vlan).Network; got != test.want {
+		if got := i.Key(netip.Addr{}, test.vlan).Network; got != test.want {
 			t.Errorf("%s: network %q, want %q", test.name, got, test.want)
 		}
 		unseen := test.iface
 		unseen.Seen, unseen.View = false, netns.View{}
 		w.Update(links.Event{Kind: links.Changed, Interface: &unseen}, time.Now())
-		if got := w.Key(i, netip.Addr{}, test.vlan).Network; got != test.want {
+		if got := i.Key(netip.Addr{}, test.vlan).Network; got != test.want {
 			t.Errorf("%s, not seen any more: network %q, want %q", test.name, got, test.want)
 		}
 	}
@@ -67,7 +67,7 @@ func TestPortVLANAndARule(t *testing.T) {
 	i := w.add("veth1", "br1", "net1", 2, 7)
 	w.change(i, func(l *links.Interface) { l.PortVLAN = 100 })
 	for vlan, want := range map[bpf.VLAN]string{{}: "storage", {Outer: 200}: "storage.200"} {
-		if got := w.Key(i, netip.Addr{}, vlan).Network; got != want {
+		if got := i.Key(netip.Addr{}, vlan).Network; got != want {
 			t.Errorf("tags %+v: network %q, want %q", vlan, got, want)
 		}
 	}

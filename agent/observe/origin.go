@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
@@ -93,56 +95,65 @@ func firstName(peer string) string {
 	}
 }
 
+// origins are those of the interfaces. It must not know in which network an interface is.
+type origins struct {
+	opts    *Options
+	lines   *rate.Limiter // about pods
+	all     map[HostEnd]*Origin
+	rolesAt time.Time // when to log those that are not known, zero afterwards
+}
+
 // Restore sets the origins that an earlier agent of this boot knew, at most MaxOrigins. Call it before the first event.
-func (t *Table) Restore(origins []Origin) {
-	for _, o := range origins {
+func (os *origins) Restore(list []Origin) {
+	for _, o := range list {
 		o.restored = true
-		t.origins[o.HostEnd] = &o
+		os.all[o.HostEnd] = &o
 	}
 }
 
-// Origins returns those of the present interfaces, in no order; and until these are complete what an earlier agent knew.
-func (t *Table) Origins() (all []Origin) {
+// saved returns those of the present interfaces, in no order; and until these are complete what an earlier agent knew.
+func (os *origins) saved(interfaces interfaces, complete bool) (list []Origin) {
 	present := make(map[*Origin]bool)
-	for _, i := range t.interfaces {
+	for _, i := range interfaces {
 		present[i.Origin] = i.Kind == "" // any other has no end on the node that an agent after this one would find
 	}
-	for _, o := range t.origins {
-		if present[o] || o.restored && !t.ready {
+	for _, o := range os.all {
+		if present[o] || o.restored && !complete {
 			saved := *o
 			if o.unsettled {
 				saved.Peer, saved.Netns = "", 0
 			}
-			all = append(all, saved)
+			list = append(list, saved)
 		}
 	}
-	return all
+	return list
 }
 
-// setOrigin finds the origin of a new interface, or begins one, and follows changes of an interface.
-func (t *Table) setOrigin(i *Interface) {
+// set finds the origin of a new interface, or begins one, and follows changes of an interface. It returns whether the interface was
+// primary before.
+func (os *origins) set(i *Interface, interfaces interfaces) (wasPrimary bool) {
 	end := hostEnd(i.Interface)
 	switch {
 	case i.Origin == nil:
-		if i.Origin = t.origins[end]; i.Origin == nil {
+		if i.Origin = os.all[end]; i.Origin == nil {
 			i.Origin = new(Origin)
 		}
 	case i.Origin.HostEnd != end:
-		delete(t.origins, i.Origin.HostEnd)
+		delete(os.all, i.Origin.HostEnd)
 	}
-	if len(t.origins) >= MaxOrigins {
-		clear(t.origins)
-		for _, other := range t.interfaces {
-			t.origins[other.Origin.HostEnd] = other.Origin
+	if len(os.all) >= MaxOrigins {
+		clear(os.all)
+		for _, other := range interfaces {
+			os.all[other.Origin.HostEnd] = other.Origin
 		}
 	}
 	o := i.Origin
-	o.HostEnd, t.origins[end] = end, o
+	o.HostEnd, os.all[end] = end, o
+	wasPrimary = o.primary()
 	if i.Seen && (o.Peer == "" || o.unsettled) {
-		before := o.primary()
 		o.Peer, o.Netns, o.unsettled = firstName(i.View.Peer), i.View.Cookie, !settles(&i.View)
-		t.followPrimary(i, before)
 	}
+	return wasPrimary
 }
 
 // Renamed reports whether the pod's end has another name than at first.
@@ -152,35 +163,36 @@ func (i *Interface) Renamed() bool { return i.Seen && firstName(i.View.Peer) != 
 func (i *Interface) Moved() bool { return i.Seen && i.Origin.Netns != i.View.Cookie }
 
 // logChange logs once that a pod has renamed or moved its end of an interface.
-func (t *Table) logChange(i *Interface) {
-	if o := i.Origin; !o.logged && (i.Renamed() || i.Moved()) && t.floods.lines.Allow() {
+func (os *origins) logChange(i *Interface) {
+	if o := i.Origin; !o.logged && (i.Renamed() || i.Moved()) && os.lines.Allow() {
 		o.logged = true
-		t.Log.Info("a pod has renamed its end of an interface, or moved it into another netns; the interface stays in its network",
-			"interface", i.Name, "pod", i.Pod.Pod.String(), "first", o.Peer, "now", i.View.Peer, "moved", i.Moved(), "network", t.Network(i))
+		os.opts.Log.Info("a pod has renamed its end of an interface, or moved it into another netns; the interface stays in its network",
+			"interface", i.Name, "pod", i.Pod.Pod.String(), "first", o.Peer, "now", i.View.Peer, "moved", i.Moved(), "network", i.Network())
 	}
 }
 
 // logUnknownRoles logs, some time after the start, how many interfaces have only the names that they were found with:
 // until then the runtime has reported its pods.
-func (t *Table) logUnknownRoles(now time.Time) {
-	if !t.host.listedBefore || now.Before(t.rolesAt) || t.rolesAt.IsZero() {
+func (os *origins) logUnknownRoles(interfaces interfaces, now time.Time) {
+	if now.Before(os.rolesAt) || os.rolesAt.IsZero() {
 		return
 	}
-	t.rolesAt = time.Time{}
+	os.rolesAt = time.Time{}
 	n := 0
-	for _, i := range t.interfaces {
+	for _, i := range interfaces {
 		if i.Kind == "" && i.Listed && !i.Origin.restored && i.Origin.Role == ByName {
 			n++
 		}
 	}
 	if n > 0 {
-		t.Log.Info("no CNI result names some interfaces that are older than this agent: their networks come from the present names of "+
+		os.opts.Log.Info("no CNI result names some interfaces that are older than this agent: their networks come from the present names of "+
 			"their devices, which their pods may have changed", "interfaces", n)
 	}
 }
 
-// named notes what the runtime and CNI report about the pod that an interface leads to now, or was set up for.
-func (t *Table) named(i *Interface, pod pods.Change) {
+// named notes what the runtime and CNI report about the pod that an interface leads to now, or was set up for, and reports whether its
+// role has changed.
+func (os *origins) named(i *Interface, pod pods.Change) bool {
 	o, here := i.Origin, i.Seen && i.View.Cookie == pod.Cookie
 	if o.Pod == (detector.Pod{}) || pod.Result.Names(i.Name) && !pod.Sandbox.Stopped {
 		o.Pod, o.CreatedAt = pod.Pod, pod.CreatedAt
@@ -188,7 +200,7 @@ func (t *Table) named(i *Interface, pod pods.Change) {
 	if here || i.Pod.Cookie == 0 {
 		i.Pod = pod
 	}
-	before, wasPrimary := o.Role, o.primary()
+	before := o.Role
 	switch {
 	case before == PrimaryByResult || before == SecondaryByResult:
 	case pod.Result.Names(i.Name):
@@ -197,12 +209,9 @@ func (t *Table) named(i *Interface, pod pods.Change) {
 		o.Role = SecondaryByResult
 	case here && before == ByName && i.Listed && !o.restored && !o.routed && !o.primary():
 		o.routed = true
-		if slices.ContainsFunc(pod.IPs, func(ip netip.Addr) bool { return t.Leads(i.Interface, ip) }) {
+		if slices.ContainsFunc(pod.IPs, func(ip netip.Addr) bool { return os.opts.Leads(i.Interface, ip) }) {
 			o.Role = PrimaryByRoute
 		}
 	}
-	if o.Role != before {
-		t.followPrimary(i, wasPrimary)
-		t.rebase(i)
-	}
+	return o.Role != before
 }

@@ -66,7 +66,7 @@ func TestRoles(t *testing.T) {
 					w.names[7] = change
 					w.Name(change, time.Now())
 				}
-				if got := w.Network(i); got != test.want {
+				if got := i.Network(); got != test.want {
 					t.Errorf("late %t: network %q, want %q", late, got, test.want)
 				}
 			}
@@ -118,8 +118,8 @@ func TestRestoredBeforeRoutes(t *testing.T) {
 	change := pod(8, "a", nil)
 	change.IPs = []netip.Addr{netip.MustParseAddr("10.0.0.5")}
 	w.names[8], w.leads["veth0"] = change, change.IPs[0]
-	if i, _ := w.Update(links.Event{Kind: links.Added, Interface: l}, time.Now()); w.Network(i) != "net1@br1" {
-		t.Errorf("network %s", w.Network(i))
+	if i, _ := w.Update(links.Event{Kind: links.Added, Interface: l}, time.Now()); i.Network() != "net1@br1" {
+		t.Errorf("network %s", i.Network())
 	}
 }
 
@@ -134,8 +134,8 @@ func TestLateResult(t *testing.T) {
 		t.Fatalf("named %v, %+v", named, all)
 	}
 	for _, again := range []*books.Result{nil, result("10.0.0.5/24", "veth0"), result("10.0.0.5/24", "veth9")} {
-		if _, all := w.Name(pod(7, "a", again), time.Now()); len(all) != 0 || w.Network(i) != "default" {
-			t.Errorf("%+v moves it again to %s: %+v", again, w.Network(i), all)
+		if _, all := w.Name(pod(7, "a", again), time.Now()); len(all) != 0 || i.Network() != "default" {
+			t.Errorf("%+v moves it again to %s: %+v", again, i.Network(), all)
 		}
 	}
 }
@@ -163,7 +163,7 @@ func TestRenamedAndMoved(t *testing.T) {
 				test.link.Generation += 10
 				test.link.Listed = true
 				i, _ := w.Update(links.Event{Kind: links.Added, Interface: test.link}, time.Now())
-				if got := w.Network(i); got != test.want || !i.Renamed() || !i.Moved() {
+				if got := i.Network(); got != test.want || !i.Renamed() || !i.Moved() {
 					t.Errorf("network %q, want %q; renamed %t, moved %t", got, test.want, i.Renamed(), i.Moved())
 				}
 				if i.Pod.Pod.Name != "a" {
@@ -182,8 +182,8 @@ func TestRenamedAndMoved(t *testing.T) {
 		// Another device with the same index is another one.
 		next = newHarness(t, "")
 		next.Restore(saved)
-		if i := next.add("veth7", "br1", "net7", 2, 8); next.Network(i) != "net7@br1" || i.Renamed() || i.Moved() {
-			t.Errorf("another device is in %s, renamed %t, moved %t", next.Network(i), i.Renamed(), i.Moved())
+		if i := next.add("veth7", "br1", "net7", 2, 8); i.Network() != "net7@br1" || i.Renamed() || i.Moved() {
+			t.Errorf("another device is in %s, renamed %t, moved %t", i.Network(), i.Renamed(), i.Moved())
 		}
 	}
 }
@@ -209,8 +209,8 @@ func TestResultOfAMovedInterface(t *testing.T) {
 		} else {
 			w.change(i, func(l *links.Interface) { l.View.Cookie = 8 })
 		}
-		if i.Pod.Result == nil || w.Key(net1, ip, vlanOf(netns.Address{})).Network != "default" {
-			t.Errorf("the pod is %+v, its neighbour on the bridge in %s", i.Pod, w.Key(net1, ip, vlanOf(netns.Address{})).Network)
+		if i.Pod.Result == nil || net1.Key(ip, vlanOf(netns.Address{})).Network != "default" {
+			t.Errorf("the pod is %+v, its neighbour on the bridge in %s", i.Pod, net1.Key(ip, vlanOf(netns.Address{})).Network)
 		}
 		old := pod(6, "old", result("10.0.0.5/24", "veth0"))
 		old.Sandbox.Stopped = true
@@ -226,7 +226,7 @@ func TestHostEndRenamed(t *testing.T) {
 	i := w.add("veth0", "", "eth0", 2, 7)
 	w.change(i, func(l *links.Interface) { l.Name = "cali0" })
 	w.change(i, func(l *links.Interface) { l.View.Peer = "net7" })
-	if got := w.Network(i); got != "default" || len(w.origins) != 1 || w.Origins()[0].Name != "cali0" {
+	if got := i.Network(); got != "default" || len(w.origins.all) != 1 || w.Origins()[0].Name != "cali0" {
 		t.Errorf("network %q, origins %+v", got, w.Origins())
 	}
 }
@@ -239,8 +239,8 @@ func TestOriginsAreBounded(t *testing.T) {
 		i := w.add("veth", "", "eth0", 10+n, uint64(10+n))
 		w.Update(links.Event{Kind: links.Removed, Interface: i.Interface}, time.Now())
 	}
-	if n := len(w.origins); n > MaxOrigins || w.origins[kept.Origin.HostEnd] != kept.Origin {
-		t.Errorf("%d origins, that of an interface: %v", n, w.origins[kept.Origin.HostEnd])
+	if n := len(w.origins.all); n > MaxOrigins || w.origins.all[kept.Origin.HostEnd] != kept.Origin {
+		t.Errorf("%d origins, that of an interface: %v", n, w.origins.all[kept.Origin.HostEnd])
 	}
 }
 
@@ -252,7 +252,7 @@ func TestSubnetsOfABridge(t *testing.T) {
 	i := w.add("veth1", "cni0", "net1", 3, 8, "10.0.0.5", "10.9.0.5")
 	networks := func() (all []string) {
 		for _, ip := range []string{"10.0.0.5", "10.9.0.5"} {
-			all = append(all, w.Key(i, netip.MustParseAddr(ip), vlanOf(i.View.Addresses[0])).Network)
+			all = append(all, i.Key(netip.MustParseAddr(ip), vlanOf(i.View.Addresses[0])).Network)
 		}
 		return all
 	}
@@ -292,11 +292,11 @@ func TestHostEndsOfSecondaryInterfaces(t *testing.T) {
 	}}, time.Now())
 	w.add("veth0", "", "eth0", 2, 7)
 	w.add("veth1", "", "net1", 3, 7)
-	if got := w.HostIPs(); !slices.Equal(got, []netip.Addr{netip.MustParseAddr("10.0.0.1")}) {
+	if got := w.Own.IPs(); !slices.Equal(got, []netip.Addr{netip.MustParseAddr("10.0.0.1")}) {
 		t.Errorf("the node's addresses are %v", got)
 	}
 	w.Name(pod(7, "a", result("10.9.0.5/24", "veth1")), time.Now())
-	if got := w.HostIPs(); !slices.Equal(got, []netip.Addr{netip.MustParseAddr("10.9.0.1")}) {
+	if got := w.Own.IPs(); !slices.Equal(got, []netip.Addr{netip.MustParseAddr("10.9.0.1")}) {
 		t.Errorf("after the result the node's addresses are %v", got)
 	}
 }

@@ -50,55 +50,70 @@ func sum(c bpf.Counters) uint64 {
 	return c.RefusedData + c.RefusedAnnounced + c.RefusedAnswers + c.RingFull
 }
 
-// floods is the state for finding pods whose packets exceed the limits.
-type floods struct {
-	next  time.Time // the next sample
-	lines *rate.Limiter
-	gone  bpf.Counters // of removed interfaces
+// refusals counts the packets of all interfaces that made no record because a limit was reached, and finds the pods that send so many. It
+// must not know what the packets are.
+type refusals struct {
+	opts  *Options
+	lines *rate.Limiter // about pods
+	next  time.Time     // the next sample
+	gone  bpf.Counters  // of removed interfaces
 }
 
 // sample reads the counters of an interface.
-func (t *Table) sample(i *Interface) {
-	if counters, err := t.Counters(i.Index); err == nil {
+func (f *refusals) sample(i *Interface) {
+	if counters, err := f.opts.Counters(i.Index); err == nil {
 		i.refused.read(counters)
 	}
 }
 
 // logFlood logs the pod behind an interface if many packets were refused since the last sample.
-func (t *Table) logFlood(i *Interface, now time.Time) {
+func (f *refusals) logFlood(i *Interface, now time.Time) {
 	total := i.refused.total()
 	packets := sum(total) - i.refused.sampled
 	i.refused.sampled = sum(total)
-	if packets < floodAfter || now.Sub(i.refused.warned) < floodPause || !t.floods.lines.Allow() {
+	if packets < floodAfter || now.Sub(i.refused.warned) < floodPause || !f.lines.Allow() {
 		return
 	}
 	i.refused.warned = now
-	t.Log.Warn("a pod sends packets from more addresses than the limits allow; its duplicates may be detected late",
+	f.opts.Log.Warn("a pod sends packets from more addresses than the limits allow; its duplicates may be detected late",
 		"interface", i.Name, "netns", i.Netns.Label(), "pid", i.Netns.Pid, "pod", i.Pod.Pod.String(),
 		"packetsLately", packets, "data", total.RefusedData, "announced", total.RefusedAnnounced,
 		"answers", total.RefusedAnswers, "ringFull", total.RingFull)
 }
 
-// forgetRefused adds the counters of a removed interface to the total; last is their final reading.
-func (t *Table) forgetRefused(i *Interface, last bpf.Counters, now time.Time) {
+// forget adds the counters of a removed interface to the total; last is their final reading.
+func (f *refusals) forget(i *Interface, last bpf.Counters, now time.Time) {
 	if last != (bpf.Counters{}) {
 		i.refused.read(last)
 	}
-	t.logFlood(i, now)
-	t.floods.gone = plus(t.floods.gone, i.refused.total())
+	f.logFlood(i, now)
+	f.gone = plus(f.gone, i.refused.total())
 }
 
 // Refused reads how many packets were refused at an interface because of a limit. That never decreases.
-func (t *Table) Refused(i *Interface) bpf.Counters {
-	t.sample(i)
+func (f *refusals) Refused(i *Interface) bpf.Counters {
+	f.sample(i)
 	return i.refused.total()
 }
 
-// RefusedTotal counts the packets that were refused since the agent started, by the last readings. It never decreases.
-func (t *Table) RefusedTotal() bpf.Counters {
-	total := t.floods.gone
-	for _, i := range t.interfaces {
+// total counts the packets that were refused since the agent started, by the last readings. It never decreases.
+func (f *refusals) total(all interfaces) bpf.Counters {
+	total := f.gone
+	for _, i := range all {
 		total = plus(total, i.refused.total())
 	}
 	return total
+}
+
+// due reads the counters of all interfaces if that is due, and reports whether it was.
+func (f *refusals) due(all interfaces, now time.Time) bool {
+	if f.next.After(now) {
+		return false
+	}
+	f.next = now.Add(sampleEvery)
+	for _, i := range all {
+		f.sample(i)
+		f.logFlood(i, now)
+	}
+	return true
 }

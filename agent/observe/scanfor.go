@@ -17,35 +17,36 @@ type scanKey struct {
 	vlan bpf.VLAN
 }
 
+// awaiting is what waits for a scan of the netns of an interface.
+type awaiting struct {
+	// requests has what is scanned for in the kernel of the pod.
+	requests map[scanKey]requested
+	records  []bpf.Record
+}
+
 // requested is when a scan was requested first and last. A scan may be the answer to the first and too old for the last.
 type requested struct{ first, last time.Time }
 
-// ScanFor scans whether the kernel of the pod behind an interface uses an address, in a scan that begins after now. It is the
-// probe where nothing answers.
-func (t *Table) ScanFor(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN, now time.Time) {
-	i, l := t.interfaces[ref], scanKey{ip, vlan}
-	if i == nil {
-		return
+// request has a scan look for an address.
+func (w *awaiting) request(key scanKey, now time.Time) {
+	if r, known := w.requests[key]; known {
+		w.requests[key] = requested{r.first, now}
+	} else if len(w.requests) < maxScanRequests {
+		w.requests[key] = requested{now, now}
 	}
-	if r, known := i.scanRequests[l]; known {
-		i.scanRequests[l] = requested{r.first, now}
-	} else if len(i.scanRequests) < maxScanRequests {
-		i.scanRequests[l] = requested{now, now}
-	}
-	t.Rescan(i.Generation)
 }
 
 // found returns the addresses that were scanned for and are there.
-func (t *Table) found(i *Interface) (all []Observation) {
-	for l, r := range i.scanRequests {
+func (i *Interface) found() (all []Observation) {
+	for l, r := range i.awaiting.requests {
 		taken := i.View.Taken
 		if !i.Seen || !taken.After(r.first) {
 			continue
 		}
-		if i.scanRequests[l] = (requested{r.last, r.last}); taken.After(r.last) {
-			delete(i.scanRequests, l)
+		if i.awaiting.requests[l] = (requested{r.last, r.last}); taken.After(r.last) {
+			delete(i.awaiting.requests, l)
 		}
-		key := t.Key(i, l.ip, l.vlan)
+		key := i.Key(l.ip, l.vlan)
 		if !i.View.Uses(l.ip, l.vlan.Outer, l.vlan.Inner) || !i.addVLAN(key.Network, l.vlan) {
 			continue
 		}

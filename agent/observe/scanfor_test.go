@@ -90,7 +90,7 @@ func TestScanRequestsAreBounded(t *testing.T) {
 		next = next.Next()
 		w.ScanFor(i.Ref, next, bpf.VLAN{}, now)
 	}
-	if n := len(i.scanRequests); n != maxScanRequests {
+	if n := len(i.awaiting.requests); n != maxScanRequests {
 		t.Errorf("%d addresses are scanned for, want %d", n, maxScanRequests)
 	}
 	// A scan that began before the last request is no answer to that.
@@ -100,8 +100,8 @@ func TestScanRequestsAreBounded(t *testing.T) {
 		left  int
 	}{{time.Second, 1}, {3 * time.Second, 0}} {
 		taken := now.Add(step.after)
-		if all := w.change(i, func(l *links.Interface) { l.View.Taken = taken }); len(all) != 1 || len(i.scanRequests) != step.left || !all[0].Sighting.At.Equal(taken) {
-			t.Errorf("after %v: %+v, and %d are scanned for", step.after, all, len(i.scanRequests))
+		if all := w.change(i, func(l *links.Interface) { l.View.Taken = taken }); len(all) != 1 || len(i.awaiting.requests) != step.left || !all[0].Sighting.At.Equal(taken) {
+			t.Errorf("after %v: %+v, and %d are scanned for", step.after, all, len(i.awaiting.requests))
 		}
 	}
 	w.ScanFor(detector.Interface{Ifindex: 99}, ip, bpf.VLAN{}, now) // it is gone

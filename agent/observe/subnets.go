@@ -27,17 +27,17 @@ func (i *Interface) secondaryPort() bool {
 }
 
 // inPrimarySubnet reports whether an address of a secondary port is in a subnet of the primary ports of its bridge.
-func (t *Table) inPrimarySubnet(i *Interface, ip netip.Addr) bool {
-	return i.secondaryPort() && slices.ContainsFunc(t.subnets[segmentOf(i)], func(p netip.Prefix) bool { return p.Contains(ip) })
+func (n *networks) inPrimarySubnet(i *Interface, ip netip.Addr) bool {
+	return i.secondaryPort() && slices.ContainsFunc(n.subnets[segmentOf(i)], func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// updateSubnets finds the subnets of primary ports again, and has the bindings of secondary ports moved if they have
+// findSubnets finds the subnets of primary ports again, and has the bindings of secondary ports moved if they have
 // changed. They are those that CNI gave, and those of the bridge's own addresses: never what is set inside a pod.
-func (t *Table) updateSubnets() {
-	before := t.subnets
-	t.subnets = make(map[segment][]netip.Prefix)
+func (n *networks) findSubnets(all interfaces) {
+	before := n.subnets
+	n.subnets = make(map[segment][]netip.Prefix)
 	shared := make(map[segment]bool)
-	for _, i := range t.interfaces {
+	for _, i := range all {
 		if i.secondaryPort() {
 			shared[segmentOf(i)] = true
 		}
@@ -46,35 +46,35 @@ func (t *Table) updateSubnets() {
 		return
 	}
 	primary := make(map[segment]bool)
-	for _, i := range t.interfaces {
+	for _, i := range all {
 		if s := segmentOf(i); shared[s] && i.Primary() {
 			primary[s] = true
 			if i.Pod.Result != nil {
 				for _, a := range i.Pod.Result.Addresses {
-					t.addSubnet(s, a.Masked())
+					n.addSubnet(s, a.Masked())
 				}
 			}
 		}
 	}
-	for _, a := range t.host.listed {
+	for _, a := range n.own.listed {
 		if s := (segment{bridge: a.Device}); primary[s] {
-			t.addSubnet(s, a.Subnet)
+			n.addSubnet(s, a.Subnet)
 		}
 	}
-	for s := range t.subnets {
-		slices.SortFunc(t.subnets[s], netip.Prefix.Compare)
+	for s := range n.subnets {
+		slices.SortFunc(n.subnets[s], netip.Prefix.Compare)
 	}
-	if maps.EqualFunc(before, t.subnets, slices.Equal) {
+	if maps.EqualFunc(before, n.subnets, slices.Equal) {
 		return
 	}
-	for _, i := range t.interfaces {
+	for _, i := range all {
 		i.moves = i.moves || i.secondaryPort()
 	}
 }
 
 // addSubnet adds a subnet of more than one address.
-func (t *Table) addSubnet(s segment, p netip.Prefix) {
-	if p.IsValid() && !p.IsSingleIP() && !slices.Contains(t.subnets[s], p) {
-		t.subnets[s] = append(t.subnets[s], p)
+func (n *networks) addSubnet(s segment, p netip.Prefix) {
+	if p.IsValid() && !p.IsSingleIP() && !slices.Contains(n.subnets[s], p) {
+		n.subnets[s] = append(n.subnets[s], p)
 	}
 }

@@ -44,7 +44,7 @@ func (r *Report) loopStats() metrics.LoopStats {
 		Counts: counts, Open: r.Detector.Conflicts(false),
 		States: r.byState(), Refused: refused(r.Table.RefusedTotal()),
 		Dropped: r.dropped(counts), Solicitations: r.Prober.Sent(),
-		Pending: r.Table.Pending(), HostOmitted: r.Table.HostOmitted(), NetlinkOverruns: uint64(r.Watcher.Overruns()), ResyncFound: r.Watcher.Found(),
+		Pending: r.Table.Pending(), HostOmitted: r.Table.Own.Omitted(), NetlinkOverruns: uint64(r.Watcher.Overruns()), ResyncFound: r.Watcher.Found(),
 	}
 	_, stats.DADFailed = r.Table.Lost(0)
 	for i := range r.Table.All() {

@@ -84,8 +84,8 @@ func (r *Report) addParts(doc *document.Status) {
 			Netns: device.Netns.Label(), Pid: device.Netns.Pid,
 		})
 	}
-	doc.HostAddressesOmitted = r.Table.HostOmitted()
-	for _, ip := range r.Table.HostIPs() {
+	doc.HostAddressesOmitted = r.Table.Own.Omitted()
+	for _, ip := range r.Table.Own.IPs() {
 		doc.HostAddresses = append(doc.HostAddresses, ip.String())
 	}
 	lost, n := r.Table.Lost(maxDADFailed)
@@ -129,7 +129,7 @@ func (r *Report) byState() map[string]int {
 		if !i.Seen {
 			states["unseen netns"]++
 		}
-		if r.Table.Config().Scope(r.Table.Network(i)) == config.Node {
+		if r.Table.Config().Scope(i.Network()) == config.Node {
 			states["node only"]++
 		}
 		if i.Moved() {
@@ -162,7 +162,7 @@ func (r *Report) dropped(counts detector.Counts) map[string]uint64 {
 func (r *Report) interfaceStatus(i *observe.Interface) document.InterfaceStatus {
 	status := document.InterfaceStatus{
 		Name: i.Name, Kind: i.Kind, Ifindex: cmp.Or(i.InnerIndex, i.Index), Generation: i.Generation, State: string(i.State), Reason: i.Reason,
-		Network: r.Table.Network(i), Pod: document.NewPod(i.Pod.Pod), Moved: i.Moved(),
+		Network: i.Network(), Pod: document.NewPod(i.Pod.Pod), Moved: i.Moved(),
 		Primary: i.Primary(), RoleFrom: i.Origin.Role.From(), Peer: i.View.Peer, Netns: i.Netns.Label(), Pid: i.Netns.Pid,
 	}
 	if i.Renamed() {
