@@ -1,17 +1,21 @@
 // Package detector decides, from sightings of addresses, which of them have two
 // live holders at one time.
 //
-// It owns the local binding table, the matching of holders and the life cycle of
-// conflicts. It is pure: no I/O, no goroutine and no clock. The present time is
-// an argument; what the caller has to do is returned as [Effects]. A [Detector] is not
-// safe for concurrent use.
+// It is pure: no I/O, no goroutine and no clock. The present time is an argument; what the caller has to do is returned as [Effects]. A
+// [Detector] is not safe for concurrent use. It must not know how packets are read, what a netns looks like or how nodes send messages to
+// each other.
 //
-// It must not know how packets are read, what a netns looks like or how nodes send
-// messages to each other.
+// The parts, from the ground up; each calls those before it only, and what it has found is a value for those after it:
+//
+//	check      what one holder has answered            story      notes of one address, and who had it
+//	penalties  who did not answer lately               table      who has which address, and on what evidence
+//	verifier   asks the holders of an address          conflicts  suspected, confirmed, ended
+//
+// A [Detector] has them decide in this order: Observe for a sighting, Probed for the result of a probe, and step for what is due.
 //
 // # The life cycle of a conflict
 //
-// conflict.go changes the state of a conflict:
+// The conflicts (life.go) change the state of each:
 //
 //	  two holders              two rounds               fewer than two for 3 s
 //	--------------> suspected ------------> confirmed --------------------------> resolved
@@ -33,7 +37,7 @@
 // too late for the others' is paired with their next ones: only they are probed again. Further
 // rounds, every 5 s and later every 30 s, check whether the holders still answer.
 //
-// verification_holder.go changes the state of each holder in a round:
+// The verifier changes the state of each holder in a round:
 //
 //	          probed              answered
 //	resting ----------> probing ------------> resting
