@@ -115,7 +115,7 @@ func (h *hooks) NotifyPingComplete(*memberlist.Node, time.Duration, []byte) {
 // hasAnswered notes that a member answers. Call it with the lock.
 func (h *hooks) hasAnswered(now time.Time) {
 	if !h.answered.IsZero() && now.Sub(h.answered) >= cutAfter {
-		h.cutFrom, h.cutUntil = h.answered, now
+		h.cut.from, h.cut.until = h.answered, now
 	}
 	h.answered = now
 }

@@ -107,9 +107,8 @@ type Members struct {
 
 	mu       sync.Mutex
 	present  map[wire.MemberID]presence
-	answered time.Time // when a member, whoever it is, answered last by UDP
-	// From cutFrom to cutUntil nobody answered, see Cut.
-	cutFrom, cutUntil time.Time
+	answered time.Time                       // when a member, whoever it is, answered last by UDP
+	cut      struct{ from, until time.Time } // see Cut
 }
 
 // presence is a member that memberlist considers there.

@@ -55,7 +55,7 @@ const cutAfter = time.Minute
 func (m *Members) Cut() (from, until time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.cutFrom, m.cutUntil
+	return m.cut.from, m.cut.until
 }
 
 // blockedFor is how long no ping may be answered: memberlist sends one each second, and five in a row do

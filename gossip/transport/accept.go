@@ -55,7 +55,7 @@ func (t *Transport) greet(c *inbound) {
 		err = t.serve(conn)
 	}
 	if err != nil && !errors.Is(err, net.ErrClosed) { // whoever closes it here counts it
-		t.drops.addFrom(reason(err), c.from)
+		t.addFrom(reason(err), c.from)
 	}
 	c.Close()
 }

@@ -80,10 +80,10 @@ func (t *Transport) Problems(now time.Time) (all []string) {
 }
 
 // Dropped returns the counts by reason, also those that are 0.
-func (t *Transport) Dropped() map[string]uint64 {
+func (d *drops) Dropped() map[string]uint64 {
 	counts := make(map[string]uint64, dropCount)
 	for why := drop(1); why < dropCount; why++ {
-		counts[dropNames[why]] = t.drops.counts[why].Load()
+		counts[dropNames[why]] = d.counts[why].Load()
 	}
 	return counts
 }

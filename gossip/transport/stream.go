@@ -85,7 +85,7 @@ func (t *Transport) dial(ctx context.Context, at netip.AddrPort, k kind, to wire
 	}
 	if err != nil {
 		conn.Close()
-		t.drops.addFrom(reason(err), at.Addr())
+		t.addFrom(reason(err), at.Addr())
 		return nil, err
 	}
 	return stream, nil

@@ -68,12 +68,12 @@ type Options struct {
 // Transport implements memberlist.NodeAwareTransport. Its methods are safe for concurrent use.
 type Transport struct {
 	Options
-	label  uint32
-	first  byte  // of datagrams and streams
-	keys   *Keys // nil without a key
-	seq    atomic.Uint64
-	conns  conns
-	drops  drops
+	label uint32
+	first byte  // of datagrams and streams
+	keys  *Keys // nil without a key
+	seq   atomic.Uint64
+	conns conns
+	drops
 	dialed atomic.Int64 // Unix time in nanoseconds
 
 	// Of the goroutine that receives: windows by sender, and an opened datagram.
@@ -126,24 +126,24 @@ func (t *Transport) Send(to wire.MemberID, at netip.AddrPort, payload []byte) er
 
 func (t *Transport) send(to wire.MemberID, at netip.AddrPort, k kind, payload []byte) error {
 	if err := t.Reachable(at); err != nil {
-		t.drops.add(dropUnsent)
+		t.add(dropUnsent)
 		return err
 	}
 	if len(payload) > MaxPayload {
-		t.drops.add(dropOversize)
+		t.add(dropOversize)
 		return fmt.Errorf("sending %d bytes: a datagram has room for %d", len(payload), MaxPayload)
 	}
 	b := t.datagram(to, k, payload)
 	if _, err := t.Sockets.WriteToUDPAddrPort(b, at); err != nil {
-		t.drops.add(dropUnsent)
+		t.add(dropUnsent)
 		return err
 	}
 	return nil
 }
 
 // Reachable refuses what cannot be the address of a member.
-func (t *Transport) Reachable(at netip.AddrPort) error {
-	if local := at.Addr().IsLoopback() || at.Addr().IsLinkLocalUnicast(); local && !t.AllowLocal {
+func (o *Options) Reachable(at netip.AddrPort) error {
+	if local := at.Addr().IsLoopback() || at.Addr().IsLinkLocalUnicast(); local && !o.AllowLocal {
 		return fmt.Errorf("%s is an address of one machine or link only", at.Addr())
 	}
 	return CheckAddress(at)
@@ -248,7 +248,7 @@ func (t *Transport) receive() {
 func (t *Transport) take(b []byte, from netip.AddrPort, now time.Time) {
 	sender, k, payload, why := t.open(b)
 	if why != 0 {
-		t.drops.addFrom(why, from.Addr())
+		t.addFrom(why, from.Addr())
 		return
 	}
 	if k == kindOwn {
