@@ -88,10 +88,12 @@ func (p *Planner) Conflict(from cluster.Report, c document.Conflict, now time.Ti
 // Summary takes what an agent says of its node. node is its NodeID.
 func (p *Planner) Summary(node string, s cluster.Summary) {
 	p.changed = true
-	if n := s.Findings[document.Unreserved+" address"]; n == 0 || len(p.state.unreserved) >= maxNodes {
+	if s.Findings[document.Unreserved+" address"] == 0 {
 		delete(p.state.unreserved, node)
-	} else {
+	} else if len(p.state.unreserved) < maxNodes || p.state.unreserved[node] {
 		p.state.unreserved[node] = true
+	} else {
+		p.stats.Skipped++
 	}
 }
 

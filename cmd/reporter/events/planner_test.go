@@ -305,6 +305,20 @@ func TestNodes(t *testing.T) {
 	}
 }
 
+// When too many nodes have findings, those that are known stay so.
+func TestTooManyNodes(t *testing.T) {
+	w := newWorld(t)
+	s := cluster.Summary{Findings: map[string]int{"unreserved address": 1}}
+	for range 2 {
+		for n := range maxNodes + 1 {
+			w.p.Summary(fmt.Sprint("n", n, "/boot"), s)
+		}
+	}
+	if known, skipped := len(w.p.state.unreserved), w.p.Stats().Skipped; known != maxNodes || !w.p.state.unreserved["n0/boot"] || skipped != 2 {
+		t.Errorf("%d are known, %d were skipped", known, skipped)
+	}
+}
+
 // Two live nodes of one name: the Event is about the Node of that name, which is the only one that the API server has.
 func TestNamesakesWithOneRange(t *testing.T) {
 	w := newWorld(t)
