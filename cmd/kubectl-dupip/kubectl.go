@@ -149,13 +149,14 @@ func (p *plugin) failure(ctx context.Context, err error, stderr *messages) error
 	return fmt.Errorf("kubectl: %s", cmp.Or(strings.TrimPrefix(lines[len(lines)-1], "error: "), err.Error()))
 }
 
-// messages are what kubectl says to people first: why it fails, as a rule.
+// messages are the end of what kubectl says to people: why it fails, as a rule.
 type messages []byte
 
 const maxMessages = 16 << 10
 
 // Write implements [io.Writer].
 func (m *messages) Write(text []byte) (int, error) {
-	*m = append(*m, text[:min(len(text), maxMessages-len(*m))]...)
+	*m = append(*m, text...)
+	*m = (*m)[max(len(*m)-maxMessages, 0):]
 	return len(text), nil
 }

@@ -254,6 +254,7 @@ func TestErrors(t *testing.T) {
 			`forbidden: you may not list pods in namespace dupip; deploy/README.md of dupip has a Role for "kubectl dupip"`,
 		},
 		{"", "E1123 memcache.go\nThe connection to the server 10.0.0.1 was refused\n", 1, "kubectl: The connection to the server 10.0.0.1 was refused"},
+		{"", strings.Repeat("W1123 a warning\n", 2000) + "error: You must be logged in to the server\n", 1, "kubectl: You must be logged in to the server"},
 		{"", "", 1, "kubectl: exit status 1"},
 		{"<html>", "", 0, "reading kubectl's list of pods: invalid character '<' looking for beginning of value"},
 		{
