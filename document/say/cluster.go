@@ -54,6 +54,9 @@ func commonSteps(doc document.Conflicts) (list []document.Step) {
 	for _, name := range shared[:min(len(shared), maxAsked)] {
 		list = append(list, drainStep(ids[name], name))
 	}
+	if len(shared) > maxAsked {
+		list = append(list, lookAgain)
+	}
 	return list
 }
 

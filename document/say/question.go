@@ -46,7 +46,7 @@ func (v *voice) askBook(open []int) []document.Step {
 		Text: "Look for whom the pods' IPAM has the address reserved: that one stays. With Calico as IPAM", Command: readCalico(ip),
 	}}
 	nodes := unique(each(open, v.nodeID))
-	for _, id := range nodes[:min(len(nodes), maxFlushes)] {
+	for _, id := range atMost(v, nodes, maxFlushes) {
 		list = append(list, v.machine(document.Step{
 			Text: "With host-local as IPAM, a file has the id of the sandbox", Command: readHostLocal(ip),
 		}, id))
@@ -58,7 +58,7 @@ func (v *voice) askBook(open []int) []document.Step {
 			Text: "Compare the ranges of the nodes, because a range must be one node's. Repair that before you delete a pod", Command: readRanges,
 		})
 	}
-	for _, n := range open[:min(len(open), maxAsked)] {
+	for _, n := range atMost(v, open, maxAsked) {
 		list = append(list, v.unless(n, open)...)
 	}
 	return append(list, document.Step{If: "If it is reserved for nobody, or you cannot find out", Text: "Remove nothing, and ask those who run the IPAM"})
@@ -105,7 +105,7 @@ func (v *voice) withSandbox(n int) string {
 
 // askNode asks nodes how they have the address.
 func (v *voice) askNode(hosts, open []int) (list []document.Step) {
-	for _, n := range hosts[:min(len(hosts), maxFlushes)] {
+	for _, n := range atMost(v, hosts, maxFlushes) {
 		list = append(list, v.on(n, document.Step{
 			Text: fmt.Sprintf("Look how %s has the address", v.names[n]), Command: readNode(v.c.IP),
 		}))
@@ -113,7 +113,7 @@ func (v *voice) askNode(hosts, open []int) (list []document.Step) {
 		s.If = "If it is \"dynamic\" there, and a pod was given it before"
 		list = append(list, s)
 	}
-	for _, n := range open[:min(len(open), maxAsked)] {
+	for _, n := range atMost(v, open, maxAsked) {
 		if v.c.Holders[n].Evidence != detector.Host {
 			s := v.endTold(n)
 			s.If = "If it is permanent there, or the node had it before the pod"
@@ -152,7 +152,7 @@ func (v *voice) machineSteps() []document.Step {
 			"nothing: ask those who install the machines which one should run",
 		Command: readBoots,
 	}}
-	for _, id := range ids[:min(len(ids), maxAsked)] {
+	for _, id := range atMost(v, ids, maxAsked) {
 		list = append(list, v.machine(document.Step{
 			If:   fmt.Sprintf("If another one of them is always there, and %s never", cluster.BootID(id)),
 			Text: "Shut down the machine " + v.machineName(id) + ", after you have seen that boot id in its /proc/sys/kernel/random/boot_id", Cuts: "all pods of that machine",
@@ -179,7 +179,7 @@ func (v *voice) rangeSteps() []document.Step {
 			"If they have the same range there, or none, one of them has to go: that with fewer pods", Conjoin(v.nodesAbout())),
 		Command: readRanges,
 	}}
-	for _, id := range ids[:min(len(ids), maxAsked)] {
+	for _, id := range atMost(v, ids, maxAsked) {
 		list = append(list, drainStep(id, v.nodeName(id)))
 	}
 	return list

@@ -39,6 +39,7 @@ type voice struct {
 	nodes  map[string]string // names by NodeID
 	at     map[string]netip.Addr
 	past   bool // the conflict is over
+	more   bool // not all holders and nodes have steps
 }
 
 func newVoice(c *document.Conflict, at map[string]netip.Addr) *voice {

@@ -20,19 +20,21 @@ const (
 
 // steps are what to do, in this order.
 func (v *voice) steps() (list []document.Step) {
+	if list = v.all(); v.more {
+		list = append(list, lookAgain)
+	}
+	return list
+}
+
+// all are the steps for as many holders and nodes as have some.
+func (v *voice) all() (list []document.Step) {
 	if v.isAboutMachines() {
 		return v.machineSteps()
 	}
 	list = v.first()
 	var removed []int
-	for _, j := range v.judged {
-		if j.Verdict != document.Remove || j.Reason == document.ReasonGone {
-			continue
-		}
-		if removed = append(removed, j.Holder); len(removed) > maxAsked {
-			list = append(list, document.Step{Text: "Look again: then there are steps for the others"})
-			break
-		}
+	for _, j := range atMost(v, v.removals(), maxAsked) {
+		removed = append(removed, j.Holder)
 		list = append(list, v.removal(j)...)
 	}
 	list = append(list, v.flushes(removed)...)
@@ -43,6 +45,25 @@ func (v *voice) steps() (list []document.Step) {
 		list = append(list, document.Step{Text: "Take the range of the pods out of what " + v.dynamic() + " gives out"})
 	}
 	return append(list, v.question()...)
+}
+
+// removals are the holders that have to go and are not gone.
+func (v *voice) removals() (list []document.Judged) {
+	for _, j := range v.judged {
+		if j.Verdict == document.Remove && j.Reason != document.ReasonGone {
+			list = append(list, j)
+		}
+	}
+	return list
+}
+
+// lookAgain follows steps that are not for all.
+var lookAgain = document.Step{Text: "Look again: then there are steps for the others"}
+
+// atMost returns the first n of those that each have a step, and notes whether there are more.
+func atMost[E any](v *voice, all []E, n int) []E {
+	v.more = v.more || len(all) > n
+	return all[:min(len(all), n)]
 }
 
 // isAboutMachines reports whether one of two machines should not run: then nothing else is done, because names do not tell them apart.
@@ -219,16 +240,24 @@ func (v *voice) fromNode(n int) document.Step {
 
 // flushes are for the nodes whose next hop to a removed holder is a bridge, or another device than the holder's own.
 func (v *voice) flushes(removed []int) (list []document.Step) {
+	more := 0
 	for _, r := range v.c.Routes {
 		n := v.to(r)
 		command := forget(v.c.IP, r.Device)
-		if command == "" || !slices.Contains(removed, n) || !v.overBridge(r) || v.c.Holders[n].Interface == "" || r.Gateway.IsValid() || len(list) == maxFlushes {
+		if command == "" || !slices.Contains(removed, n) || !v.overBridge(r) || v.c.Holders[n].Interface == "" || r.Gateway.IsValid() {
+			continue
+		}
+		if len(list) == maxFlushes {
+			more++
 			continue
 		}
 		list = append(list, v.machine(document.Step{
 			Text:    fmt.Sprintf("Then let node %s ask again who has the address: until then it may send to the removed one", v.nodeName(r.NodeID())),
 			Command: command, Cuts: "nothing",
 		}, r.NodeID()))
+	}
+	if more > 0 {
+		list[len(list)-1].Text += ". So may " + Plural(more, "more node", "more nodes")
 	}
 	return list
 }
