@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 // The limits of one result: a pod has one or two addresses, and its first interface one host end.
@@ -20,6 +22,12 @@ const (
 	maxAddresses = 64
 	// maxName is the longest name of a device (IFNAMSIZ without its zero byte).
 	maxName = 15
+)
+
+var (
+	tooManyHostEnds = bounds.New("host ends in a CNI result")
+	tooManyRanges   = bounds.New("ranges of a host-local network")
+	tooManyEntries  = bounds.New("files in libcni's cache")
 )
 
 // Result is what the network plugins reported about the primary network of one sandbox (CNI specification 1.1, "ADD
@@ -48,6 +56,7 @@ type cniInterface struct{ Name, Sandbox string }
 // newResult keeps what is used of a result.
 func newResult(interfaces []cniInterface, addresses []netip.Prefix) *Result {
 	r := &Result{Addresses: addresses}
+	tooManyHostEnds.Exceeded(max(len(interfaces)-maxHostEnds, 0))
 	for _, i := range interfaces[:min(len(interfaces), maxHostEnds)] {
 		if i.Sandbox == "" && i.Name != "" && len(i.Name) <= maxName && isPodDevice(i.Name) {
 			r.HostEnds = append(r.HostEnds, i.Name)
@@ -85,7 +94,10 @@ func FromRuntime(info []byte) *Result {
 		if i.Sandbox == "" && name != DefaultInterface { // go-cni adds one where a plugin names none
 			interfaces = append(interfaces, cniInterface{Name: name})
 		}
-		for _, c := range i.IPConfigs[:min(len(i.IPConfigs), maxAddresses)] {
+		if len(i.IPConfigs) > maxAddresses {
+			return nil // others would count as not given
+		}
+		for _, c := range i.IPConfigs {
 			if ip := c.IP.Unmap(); name == DefaultInterface && ip.IsGlobalUnicast() {
 				addresses = append(addresses, netip.PrefixFrom(ip, ip.BitLen()))
 			}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 // podDevices lets these be the node's pod devices.
@@ -84,10 +86,29 @@ func TestFromRuntime(t *testing.T) {
 func TestHostileResult(t *testing.T) {
 	podDevices(t, "veth0")
 	many := strings.Repeat(`{"name":"veth0"},`, 1000) + `{"name":"` + strings.Repeat("x", 1000) + `"}`
-	ips := strings.Repeat(`{"address":"10.0.0.1/24"},`, 1000) + `{"address":"127.0.0.1/8"}`
-	entry, err := parseEntry([]byte(`{"kind":"cniCacheV1","ifName":"eth0","result":{"interfaces":[` + many + `],"ips":[` + ips + `]}}`))
-	if err != nil || len(entry.Result.HostEnds) > maxHostEnds || len(entry.Result.Addresses) > maxAddresses {
-		t.Errorf("%d host ends, %d addresses, error %v", len(entry.Result.HostEnds), len(entry.Result.Addresses), err)
+	ips := func(n int) string {
+		return strings.Repeat(`{"address":"10.0.0.1/24"},`, n-1) + `{"address":"127.0.0.1/8"}`
+	}
+	entry := func(n int) []byte {
+		return []byte(`{"kind":"cniCacheV1","ifName":"eth0","result":{"interfaces":[` + many + `],"ips":[` + ips(n) + `]}}`)
+	}
+	before := bounds.Counts()["too many host ends in a CNI result"]
+	e, err := parseEntry(entry(maxAddresses))
+	if err != nil || len(e.Result.HostEnds) > maxHostEnds || len(e.Result.Addresses) != maxAddresses-1 {
+		t.Errorf("%+v, error %v", e, err)
+	}
+	if n := bounds.Counts()["too many host ends in a CNI result"] - before; n != 1001-maxHostEnds {
+		t.Errorf("%d host ends are counted", n)
+	}
+	// An address beyond those that are read would count as not given.
+	if e, err := parseEntry(entry(maxAddresses + 1)); err == nil {
+		t.Errorf("too many addresses: %+v", e)
+	}
+	config := func(n int) []byte {
+		return []byte(`{"cniResult":{"Interfaces":{"eth0":{"IPConfigs":[` + strings.Repeat(`{"IP":"10.0.0.1"},`, n-1) + `{"IP":"10.0.0.2"}]}}}}`)
+	}
+	if few, many := FromRuntime(config(maxAddresses)), FromRuntime(config(maxAddresses+1)); few == nil || many != nil {
+		t.Errorf("a runtime's result has %v; with too many addresses %v", few, many)
 	}
 	for _, bad := range []string{"", "{", `{"kind":"cniCacheV2","ifName":"eth0"}`, `{"kind":"cniCacheV1","ifName":"net1"}`, `{"kind":"cniCacheV1","ifName":"eth0","result":{"ips":[{"address":"x"}]}}`} {
 		if _, err := parseEntry([]byte(bad)); err == nil {

@@ -69,6 +69,7 @@ func (c *Cache) refresh(root hostRoot) error {
 		return fmt.Errorf("listing the node's %s: %w", c.dir, err)
 	}
 	c.files, c.more = make(map[string]string), len(names) > maxEntries
+	tooManyEntries.Exceeded(max(len(names)-maxEntries, 0))
 	for _, name := range names[:min(len(names), maxEntries)] {
 		if id, ok := strings.CutSuffix(name, "-"+DefaultInterface); ok {
 			c.files[id[strings.LastIndexByte(id, '-')+1:]] = name
@@ -121,13 +122,16 @@ func parseEntry(data []byte) (*Entry, error) {
 	if read.Kind != "cniCacheV1" || read.IfName != DefaultInterface {
 		return nil, fmt.Errorf("reading an entry of libcni's cache: kind %.20q of interface %.20q", read.Kind, read.IfName)
 	}
+	if n := len(read.Result.IPs); n > maxAddresses {
+		return nil, fmt.Errorf("reading an entry of libcni's cache: it has %d addresses; %d are possible", n, maxAddresses)
+	}
 	args := make(map[string]string)
 	for _, arg := range read.CNIArgs {
 		args[arg[0]] = arg[1]
 	}
 	e := &Entry{Netns: read.Netns, Namespace: args["K8S_POD_NAMESPACE"], Name: args["K8S_POD_NAME"], UID: args["K8S_POD_UID"]}
 	var addresses []netip.Prefix
-	for _, ip := range read.Result.IPs[:min(len(read.Result.IPs), maxAddresses)] {
+	for _, ip := range read.Result.IPs {
 		if a := ip.Address; a.IsValid() && a.Addr().IsGlobalUnicast() && !a.Addr().Is4In6() {
 			addresses = append(addresses, a)
 		}

@@ -223,6 +223,8 @@ func parseNetwork(data []byte) *Reserved {
 			for _, r := range set {
 				if parsed, ok := r.parse(); ok && len(n.Ranges) < maxAddresses {
 					n.Ranges = append(n.Ranges, parsed)
+				} else if ok {
+					tooManyRanges.Exceeded(1)
 				}
 			}
 		}

@@ -1,0 +1,31 @@
+// Package bounds counts what this process left out because a bound was reached, where no other counter or text says so.
+package bounds
+
+import "sync/atomic"
+
+// Bound counts what one bound left out. It is safe for concurrent use.
+type Bound struct {
+	of string
+	n  atomic.Uint64
+}
+
+var all []*Bound
+
+// New returns the counter of a bound, which is a variable of its package; of is what there was too much of, in the plural.
+func New(of string) *Bound {
+	b := &Bound{of: of}
+	all = append(all, b)
+	return b
+}
+
+// Exceeded counts what is left out.
+func (b *Bound) Exceeded(n int) { b.n.Add(uint64(n)) }
+
+// Counts returns how much each bound of the program left out so far.
+func Counts() map[string]uint64 {
+	counts := make(map[string]uint64)
+	for _, b := range all {
+		counts["too many "+b.of] = b.n.Load()
+	}
+	return counts
+}
