@@ -1,10 +1,11 @@
 package detector
 
-// The reasons for which a sighting is dropped or, the first three, a binding is evicted.
+// The reasons for which a sighting is dropped or, the first four, a binding or one of its interfaces is evicted.
 const (
 	refusedInterfaceFull = "interface full" // the interface has MaxPerInterface bindings
 	refusedTableFull     = "table full"     // the table has MaxBindings
 	refusedKeyFull       = "key full"       // the address has 64 holders
+	evictedSource        = "interfaces of one holder"
 	refusedOld           = "older than the TTL"
 	refusedInvalid       = "invalid"        // the sighting has no address, holder or evidence
 	refusedNoHolder      = "no holder here" // the holder is remote, and no local one has the address
@@ -32,8 +33,8 @@ type Counts struct {
 	// History is the number of resolved conflicts that are remembered.
 	History int
 
-	// The following only grow. Refused counts the sightings that were dropped, Evicted the bindings
-	// that were removed to make room for others, both by reason.
+	// The following only grow. Refused counts the sightings that were dropped, Evicted the bindings and
+	// interfaces of one that were removed to make room for others, both by reason.
 	Refused map[string]uint64
 	Evicted map[string]uint64
 	// Suspected counts the suspicions that were raised, Faded those that ended without a conflict.
@@ -62,7 +63,7 @@ func newCounts() Counts {
 			refusedInterfaceFull: 0, refusedTableFull: 0, refusedKeyFull: 0,
 			refusedOld: 0, refusedInvalid: 0, refusedNoHolder: 0, refusedUnanswered: 0,
 		},
-		Evicted:    map[string]uint64{refusedInterfaceFull: 0, refusedTableFull: 0, refusedKeyFull: 0},
+		Evicted:    map[string]uint64{refusedInterfaceFull: 0, refusedTableFull: 0, refusedKeyFull: 0, evictedSource: 0},
 		Confirmed:  map[Scope]uint64{SameNode: 0, CrossNode: 0, PodHost: 0},
 		Suppressed: map[string]uint64{suppressedShared: 0, suppressedForwarded: 0},
 	}

@@ -54,6 +54,7 @@ func (t *table) addSource(b *binding, h *Holder) *source {
 	if len(b.sources) == maxSources {
 		stalest := slices.MinFunc(b.sources, func(x, y source) int { return x.seen().Compare(y.seen()) })
 		t.dropSource(b, stalest.iface)
+		t.counts.Evicted[evictedSource]++
 	}
 	b.sources = append(b.sources, source{iface: h.Interface, name: h.InterfaceName, mac: h.MAC})
 	if !b.remote {

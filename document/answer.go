@@ -139,9 +139,7 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, me
 		return true
 	})
 	keep(&a.Absences, func(b *Absence) bool { return b.Node != "" && !b.From.IsZero() && b.From.Before(b.Until) })
-	cut(&a.Absences, maxAbsences)
-	cut(&a.Unchecked, maxTexts)
-	cut(&a.Checked, maxTexts)
+	a.Omitted += cut(&a.Absences, maxAbsences) + cut(&a.Unchecked, maxTexts) + cut(&a.Checked, maxTexts)
 	if a.Status != nil {
 		a.Status.Node, a.Status.BootID = node, boot
 	}

@@ -248,7 +248,7 @@ func TestAnswerBounds(t *testing.T) {
 	a.Conflicts[1].Holders = a.Conflicts[0].Holders[:MaxHolders]
 	a.Omitted = 0
 	got := said(t, a)
-	if len(got.Stories) != maxStories || len(got.Captures) != maxCaptures || got.Omitted != 300-maxStories+300-maxCaptures+1 {
+	if len(got.Stories) != maxStories || len(got.Captures) != maxCaptures || got.Omitted != 5*300-maxStories-maxCaptures-maxAbsences-2*maxTexts+1 {
 		t.Errorf("%d stories, %d captures, %d omitted", len(got.Stories), len(got.Captures), got.Omitted)
 	}
 	if len(got.Absences) != maxAbsences || len(got.Unchecked) != maxTexts || len(got.Checked) != maxTexts {

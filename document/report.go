@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 // report is a conflict as its node tells a reporter.
@@ -18,6 +19,8 @@ type report struct {
 
 // reportSize bounds the JSON of a report: it has [MaxHolders] holders at most, whose texts are names.
 var reportSize = size{bytes: 256 << 10, elements: 4 * MaxHolders, fields: 64 * MaxHolders}
+
+var tooLong = bounds.New("facts, books or holders for a report")
 
 // EncodeReport returns a conflict as its node tells a reporter, in JSON packed by gzip, in at most limit bytes. From one that is too
 // long it leaves out facts, the most important ones last, then what books say, holders, the last ones, and the ends of texts. at is now.
@@ -31,6 +34,7 @@ func (c *Conflict) EncodeReport(at time.Time, limit int) ([]byte, error) {
 	if fits() {
 		return packed, err
 	}
+	tooLong.Exceeded(1)
 	r = report{} // a copy: c stays as it is
 	if err := json.Unmarshal(text, &r); err != nil {
 		return nil, fmt.Errorf("encoding a document: %w", err)

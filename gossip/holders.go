@@ -89,7 +89,7 @@ func (h *holders) receiveLease(from *roster.Node, l wire.Lease, now time.Time) w
 	}
 	gone := cluster.ProbeReply{Probe: detector.Probe{Key: l.Key, Holder: l.Binding.Holder.ID}, Outcome: detector.Gone, At: now}
 	switch {
-	case refused != keeper.Accepted && refused != keeper.Overfull:
+	case !refused.Handled():
 		return nil
 	case l.Gone && from != h.roster.Self() && h.leases.Has(l.Key) && !h.peers.deliverOf(from, gone, now):
 		return nil // it is sent again

@@ -16,6 +16,7 @@ import (
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 const (
@@ -40,6 +41,8 @@ type Options struct {
 	// VLANs returns the tags that packets of a network have on the interface of a holder, none if that is unknown.
 	VLANs func(h detector.Holder, network string) []bpf.VLAN
 }
+
+var tooManyHolders = bounds.New("holders to capture the packets of")
 
 // Set has the frames of holders on this node. It is not safe for concurrent use.
 type Set struct {
@@ -142,6 +145,7 @@ func (s *Set) addressesOf(b *detector.Binding) (list []bpf.Address) {
 		}
 	}
 	if n >= maxOfInterface {
+		tooManyHolders.Exceeded(1)
 		return nil
 	}
 	for _, vlan := range s.VLANs(b.Holder, b.Key.Network) {
@@ -157,6 +161,7 @@ func (s *Set) makeRoom() bool {
 	if len(s.list) < maxHolders {
 		return true
 	}
+	tooManyHolders.Exceeded(1)
 	i := slices.IndexFunc(s.list, func(c *capture) bool { return !c.until.IsZero() })
 	if i >= 0 {
 		s.list = slices.Delete(s.list, i, i+1)

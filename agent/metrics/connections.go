@@ -5,7 +5,11 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+
+	"github.com/dupip/dupip/internal/bounds"
 )
+
+var tooManyConnections = bounds.New("connections to the metrics")
 
 // connections limits the open connections of a server. When a new connection exceeds the limit, it
 // closes the connection whose state changed longest ago. New connections do not wait, so the kubelet's
@@ -34,6 +38,7 @@ func (c *connections) track(conn net.Conn, state http.ConnState) {
 	c.open = append(c.open, conn)
 	if len(c.open) > c.limit {
 		c.open[0].Close()
+		tooManyConnections.Exceeded(1)
 		c.open = slices.Delete(c.open, 0, 1)
 	}
 }

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -136,6 +137,8 @@ const maxRanges = 16
 func exportBooks(s BookStats, out *series) {
 	addByLabel(out, auditFindings, s.Findings)
 	seen := make(map[RangeLeft]bool)
+	// Those with the least left are the first.
+	slices.SortStableFunc(s.Left, func(a, b RangeLeft) int { return cmp.Compare(a.Ratio, b.Ratio) })
 	for _, left := range s.Left {
 		key := RangeLeft{Book: left.Book, Network: escape(left.Network)}
 		if !seen[key] && len(seen) < maxRanges {

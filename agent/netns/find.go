@@ -51,7 +51,9 @@ func find(wanted func(inode uint64) bool) (map[uint64]Ref, error) {
 		}
 		ref, ok := found[ino]
 		switch {
-		case !ok && len(found) < maxCandidates:
+		case !ok && len(found) >= maxCandidates:
+			tooManyCandidates.Exceeded(1)
+		case !ok:
 			found[ino] = Ref{Path: path, Inode: ino, Pid: pid}
 		case ok && (ref.Pid == 0 || pid < ref.Pid):
 			ref.Pid = pid

@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 // namedDirs are where runtimes and iproute2 bind-mount namespaces.
@@ -18,6 +20,8 @@ var namedDirs = []string{"/run/netns", "/run/docker/netns"}
 
 // maxCandidates limits one search. The interfaces of namespaces beyond are reported as unseen.
 const maxCandidates = 16384
+
+var tooManyCandidates = bounds.New("network namespaces")
 
 // Ref is a reference to a netns: where it can be opened, and its name for people.
 type Ref struct {

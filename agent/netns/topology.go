@@ -55,6 +55,8 @@ func readTopology(peer int, list func(begin func(), each func(Device)) error) (t
 		err := list(func() { waiting = 0 }, func(d Device) {
 			if !d.Up && len(t.down) < maxDevices {
 				t.down[d.Index] = true
+			} else if !d.Up && !t.down[d.Index] {
+				t.truncated = true
 			}
 			if !t.add(d, peer) {
 				waiting++

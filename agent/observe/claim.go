@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 const (
@@ -13,6 +14,8 @@ const (
 	// observer's limit that takes longer than two rounds of probes.
 	maxClaims = 1024
 )
+
+var tooManyClaims = bounds.New("addresses that a pod only announces")
 
 // claims reports whether a record is a claim, and notes it. The pod has the address on a device that is not observed, such
 // as a bridge of its own, and announces it unasked on this interface: neighbours that believe it send their packets here.
@@ -35,6 +38,7 @@ func (i *Interface) claims(r bpf.Record, at time.Time, all interfaces) bool {
 			}
 		}
 		delete(i.claimed, oldest)
+		tooManyClaims.Exceeded(1)
 	}
 	i.claimed[r.IP] = at
 	return true

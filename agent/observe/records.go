@@ -27,6 +27,7 @@ const (
 	droppedGone  = "interface gone"
 	droppedVLANs = "too many VLANs"
 	droppedScan  = "waiting for a scan"
+	droppedView  = "addresses, devices or routes of a pod"
 )
 
 // records has those that wait for an event about their interface, and counts those that make no observation.

@@ -6,10 +6,13 @@ import (
 
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 // maxScanRequests limits the addresses that are scanned for behind one interface, to as many as are listed.
 const maxScanRequests = 1024
+
+var tooManyRequests = bounds.New("addresses to scan for")
 
 // scanKey is what is scanned for in the kernel of a pod.
 type scanKey struct {
@@ -33,6 +36,8 @@ func (w *awaiting) request(key scanKey, now time.Time) {
 		w.requests[key] = requested{r.first, now}
 	} else if len(w.requests) < maxScanRequests {
 		w.requests[key] = requested{now, now}
+	} else {
+		tooManyRequests.Exceeded(1)
 	}
 }
 

@@ -47,7 +47,7 @@ func New(opts Options) *Table {
 	}
 	t.records = &records{
 		opts: &t.Options, interfaces: t.interfaces, early: make(map[detector.Interface][]bpf.Record),
-		dropped: map[string]uint64{droppedEarly: 0, droppedGone: 0, droppedVLANs: 0, droppedScan: 0},
+		dropped: map[string]uint64{droppedEarly: 0, droppedGone: 0, droppedVLANs: 0, droppedScan: 0, droppedView: 0},
 	}
 	t.Own = &Own{opts: &t.Options}
 	t.networks.own = t.Own

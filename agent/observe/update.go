@@ -66,6 +66,9 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 		}
 	}
 	all = t.settle(all, now)
+	if i.View.More && !before.More {
+		t.dropped[droppedView]++
+	}
 	t.logChange(i)
 	t.lost.look(i, &before, now)
 	all = append(all, i.found()...)

@@ -33,6 +33,8 @@ func (p *Prober) Tentative(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN,
 	}
 	if len(i.tentative) < maxTentative {
 		i.tentative[address{ip, vlan}] = at
+	} else {
+		p.dropped[droppedTentative]++
 	}
 }
 

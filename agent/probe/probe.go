@@ -49,6 +49,8 @@ const (
 const (
 	DroppedAddresses = "too many addresses"
 	DroppedRate      = "solicitation rate"
+	droppedTentative = "addresses that a pod probes itself"
+	droppedSent      = "probes that are remembered"
 )
 
 // Sender sends one probe and does not block. [unix.ENETDOWN], [unix.ENXIO] and [unix.ENODEV]
@@ -139,7 +141,7 @@ func New(opts Options) *Prober {
 		Options:    opts,
 		interfaces: make(map[detector.Interface]*state),
 		sent:       make(map[detector.Purpose]uint64),
-		dropped:    map[string]uint64{DroppedAddresses: 0, DroppedRate: 0},
+		dropped:    map[string]uint64{DroppedAddresses: 0, DroppedRate: 0, droppedTentative: 0, droppedSent: 0},
 	}
 }
 
@@ -388,6 +390,8 @@ func (p *Prober) send(i *state, a address, purpose detector.Purpose, now time.Ti
 			before.last = now
 		}
 		i.sent[a.ip] = before
+	} else {
+		p.dropped[droppedSent]++
 	}
 	p.sent[purpose]++
 	if p.debug() {

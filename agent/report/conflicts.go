@@ -6,6 +6,7 @@ import (
 	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/merge"
 )
 
 // view makes documents of conflicts, with what is found once for all of them. It belongs to the goroutine that owns the parts.
@@ -31,7 +32,7 @@ func (r *Report) newView(conflicts []detector.Conflict) *view {
 		if !isJudged(&c) {
 			continue
 		}
-		for pair := range pairs(c.Holders) {
+		for _, pair := range pairs(c.Holders) {
 			v.shared[pair]++
 		}
 	}
@@ -42,23 +43,13 @@ func (r *Report) newView(conflicts []detector.Conflict) *view {
 	return v
 }
 
-// maxPaired limits the nodes of one conflict that are paired with each other.
-const maxPaired = 16
-
 // pairs returns the pairs of nodes that have one of these holders each.
-func pairs(holders []detector.Binding) map[[2]string]bool {
-	nodes, pairs := make(map[string]bool), make(map[[2]string]bool)
+func pairs(holders []detector.Binding) [][2]string {
+	var nodes []string
 	for _, b := range holders {
-		node := b.Holder.ID.Node
-		if nodes[node] || len(nodes) == maxPaired {
-			continue
-		}
-		for other := range nodes {
-			pairs[[2]string{min(node, other), max(node, other)}] = true
-		}
-		nodes[node] = true
+		nodes = append(nodes, b.Holder.ID.Node)
 	}
-	return pairs
+	return merge.PairsOf(nodes)
 }
 
 // conflict returns the document of a conflict with what this node knows besides. While it is open that is what the books say now, later
@@ -75,7 +66,7 @@ func (v *view) conflict(c detector.Conflict) document.Conflict {
 		return doc
 	}
 	if c.State == detector.Confirmed {
-		for pair := range pairs(c.Holders) {
+		for _, pair := range pairs(c.Holders) {
 			if n := v.shared[pair]; n > 1 {
 				doc.Shared = max(doc.Shared, n)
 			}

@@ -53,6 +53,8 @@ func (r *Report) reply(q cluster.Query) {
 		answer.Absences = absences(members, confirmed)
 		if r.routing.TryAcquire(1) {
 			routes = r.newRoutes()
+		} else {
+			tooManyRouted.Exceeded(1)
 		}
 	}
 	go func() {

@@ -27,6 +27,7 @@ import (
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 // Cluster gives access to the agents of other nodes. Its methods are safe for concurrent use and,
@@ -91,6 +92,8 @@ var _ api.Backend = (*Report)(nil)
 
 // maxRoutedQueries limits the queries of other nodes that look up routes at the same time, and those for the status.
 const maxRoutedQueries = 4
+
+var tooManyRouted = bounds.New("answers to look up routes for")
 
 // New returns a Report.
 func New(opts Options) *Report {

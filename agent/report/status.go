@@ -12,6 +12,7 @@ import (
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 // maxDADFailed limits the addresses that the status lists: pods can have any number of them.
@@ -149,6 +150,7 @@ func (r *Report) byState() map[string]int {
 func (r *Report) dropped(counts detector.Counts) map[string]uint64 {
 	dropped := r.Table.Dropped()
 	maps.Copy(dropped, r.Prober.Dropped())
+	maps.Copy(dropped, bounds.Counts())
 	dropped["probe requests of other nodes"] = r.Exchange.Dropped
 	for reason, n := range counts.Refused {
 		dropped[reason] += n

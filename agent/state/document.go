@@ -12,6 +12,7 @@ import (
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 const (
@@ -177,6 +178,8 @@ func encode(s State, opts Options) []byte {
 	return append(body, '}')
 }
 
+var tooMuchState = bounds.New("conflicts and former holders to be saved")
+
 // cleaned returns a document with texts and times that decode leaves as they are.
 func cleaned[D any](doc D) D {
 	document.Clean(&doc, 0, time.Time{})
@@ -195,6 +198,7 @@ func appendList[D, E any](body []byte, name string, list []E, share float64, lim
 			continue
 		}
 		if room -= len(data) + 1; room < 0 || len(encoded) == limit {
+			tooMuchState.Exceeded(len(list) - len(encoded))
 			break
 		}
 		encoded = append(encoded, data)

@@ -25,37 +25,46 @@ type Pair struct {
 	document.Pair
 }
 
+// PairsOf returns the pairs of the nodes of one conflict, by NodeIDs in order, without repeats.
+func PairsOf(nodes []string) (pairs [][2]string) {
+	var known []string
+	for _, node := range nodes {
+		if slices.Contains(known, node) || len(known) == maxPaired {
+			continue
+		}
+		for _, other := range known {
+			pairs = append(pairs, [2]string{min(node, other), max(node, other)})
+		}
+		known = append(known, node)
+	}
+	return pairs
+}
+
 // Pairs counts the addresses that two nodes share in confirmed conflicts that are no drills, the most first.
 func Pairs(conflicts []document.Conflict) (pairs []Pair) {
 	found := make(map[[2]string]*document.Pair)
-	get := func(a, b string) *document.Pair { // by NodeIDs; nil if there are too many
-		id := [2]string{min(a, b), max(a, b)}
-		if found[id] == nil && len(found) < maxPairs {
-			found[id] = new(document.Pair)
-		}
-		return found[id]
-	}
 	for _, c := range conflicts {
 		if c.State != detector.Confirmed || c.Drill {
 			continue
 		}
 		var nodes []string
 		for _, b := range c.Holders {
-			node := b.NodeID()
-			if slices.Contains(nodes, node) || len(nodes) == maxPaired {
+			nodes = append(nodes, b.NodeID())
+		}
+		for _, id := range PairsOf(nodes) {
+			p := found[id]
+			if p == nil && len(found) == maxPairs {
 				continue
+			} else if p == nil {
+				p = new(document.Pair)
+				found[id] = p
 			}
-			for _, other := range nodes {
-				if p := get(node, other); p != nil {
-					p.Addresses++
-					p.Since = schedule.Earlier(p.Since, c.ConfirmedAt)
-					example := document.Address{Network: c.Network, IP: c.IP}
-					if len(p.Examples) < maxExamples && !slices.Contains(p.Examples, example) {
-						p.Examples = append(p.Examples, example)
-					}
-				}
+			p.Addresses++
+			p.Since = schedule.Earlier(p.Since, c.ConfirmedAt)
+			example := document.Address{Network: c.Network, IP: c.IP}
+			if len(p.Examples) < maxExamples && !slices.Contains(p.Examples, example) {
+				p.Examples = append(p.Examples, example)
 			}
-			nodes = append(nodes, node)
 		}
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(found), func(x, y [2]string) int {

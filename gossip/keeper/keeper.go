@@ -44,14 +44,19 @@ const (
 	acceptRate, acceptBurst = 1000, 5000
 )
 
-// Refusal says why a lease was not accepted. Unless that is Overfull, such a lease is not acknowledged, so that its
+// Refusal says why a lease was not accepted. Unless it is [Refusal.Handled], such a lease is not acknowledged, so that its
 // node sends it again later.
 type Refusal string
 
-// The refusals. Overfull: the address has too many holders; the lease was matched, but not kept.
+// Handled reports whether nothing is gained if the node sends the lease again.
+func (r Refusal) Handled() bool { return r == Accepted || r == Overfull || r == Forgotten }
+
+// The refusals. Overfull: the address has too many holders; the lease was matched, but not kept. Forgotten: it has ended, and the end of
+// another one was forgotten for it.
 const (
 	Accepted      Refusal = ""
 	Overfull      Refusal = "too many holders of an address"
+	Forgotten     Refusal = "too many ended leases"
 	RefusedRate   Refusal = "lease rate of a node"
 	RefusedSender Refusal = "too many leases of a node"
 	RefusedAll    Refusal = "too many leases"
@@ -123,8 +128,7 @@ func (t *Table) Accept(from *roster.Node, l wire.Lease, now time.Time) (others w
 		e = &entry{key: l.Key}
 	}
 	if l.Gone {
-		t.withdraw(e, s, r, l, now)
-		return wire.Notice{}, nil, Accepted
+		return wire.Notice{}, nil, t.withdraw(e, s, r, l, now)
 	}
 	// A new agent of the same boot sends again what the former one sent.
 	changed := r == nil || r.gone || !r.binding.Like(&l.Binding)
@@ -150,18 +154,20 @@ func (t *Table) Accept(from *roster.Node, l wire.Lease, now time.Time) (others w
 }
 
 // withdraw remembers that a lease has ended, also one that never came.
-func (t *Table) withdraw(e *entry, s *sender, r *record, l wire.Lease, now time.Time) {
+func (t *Table) withdraw(e *entry, s *sender, r *record, l wire.Lease, now time.Time) (why Refusal) {
 	if r != nil {
 		t.drop(r)
 	}
 	if t.gone.Len() >= maxGone {
 		t.drop(t.gone.Front().Value.(*record))
+		why = Forgotten
 	}
 	if len(e.records)-e.live >= maxHolders {
 		t.drop(e.records[slices.IndexFunc(e.records, func(r *record) bool { return r.gone })])
 	}
 	r = t.add(e, s, true)
 	r.binding, r.epoch, r.seq, r.expires = l.Binding, s.node.Epoch, l.Seq, now.Add(goneTTL)
+	return why
 }
 
 // room makes room for another holder of a key, and says whether there is. Withdrawals do not

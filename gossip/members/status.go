@@ -18,6 +18,9 @@ func (m *Members) Status() cluster.Status {
 	others, answered := len(m.present), m.answered
 	m.mu.Unlock()
 	problems := slices.Concat(m.joins.problems(others), m.blocked(others, answered, now), m.transport.Problems(now))
+	if others >= maxMembers {
+		problems = append(problems, fmt.Sprintf("the cluster has %d members besides this one: no more are accepted", others))
+	}
 	m.known.mu.Lock()
 	defer m.known.mu.Unlock()
 	if m.known.err != nil {
@@ -33,9 +36,12 @@ func (j *joins) problems(others int) (all []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, t := range j.targets {
-		if t.err != nil && len(all) < maxNamed {
+		if t.err != nil {
 			all = append(all, t.err.Error())
 		}
+	}
+	if more := len(all) - maxNamed; more > 0 {
+		all = append(all[:maxNamed], fmt.Sprintf("%d more names of nodes to join lead nowhere", more))
 	}
 	switch {
 	case others > 0:

@@ -19,6 +19,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 // MemberID names one incarnation of an agent: a hash of node name, boot and epoch, so that messages need
@@ -112,6 +113,8 @@ func (b *Builder) Bytes() []byte {
 	return packet
 }
 
+var tooLong = bounds.New("holders, or too long texts, for a packet")
+
 // Message is a message of a packet.
 type Message interface {
 	encode(c converter) (Kind, []byte)
@@ -126,6 +129,7 @@ func Encode(m Message, now time.Time) (k Kind, b []byte) {
 		if k, b = m.encode(c); len(packetHeader)+listHeader+len(b) <= MaxPacket {
 			break
 		}
+		tooLong.Exceeded(1)
 	}
 	return k, b
 }

@@ -197,7 +197,7 @@ func (c *collected) missing() (lines []string) {
 		lines = append(lines, "Missing: "+say.List(c.captures.Unchecked)+".")
 	}
 	if of := c.uncaptured(); len(of) > 0 && len(lines) == 0 {
-		lines = append(lines, fmt.Sprintf("Missing: frames of %s: none were captured. Its agent has logged why, or it has started since.", say.List(of)))
+		lines = append(lines, fmt.Sprintf("Missing: frames of %s: none were captured. Its agent has logged why, captures for too many others, or has started since.", say.List(of)))
 	} else if len(c.captures.Captures) == 0 && len(lines) == 0 {
 		lines = append(lines, "Missing: frames. Agents keep none from before they started, nor of a suspicion that has faded.")
 	}

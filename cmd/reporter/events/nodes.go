@@ -26,6 +26,8 @@ func (p *Planner) findNodes(now time.Time) {
 			n = &notice{name: name, reason: reason, regarding: nodeReference(node), note: note, began: now}
 			p.adopt(n)
 			p.notices[name] = n
+		} else {
+			p.stats.Skipped++
 		}
 	}
 	// What an Event says cannot be changed later: it has no numbers.
