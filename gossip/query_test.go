@@ -84,7 +84,7 @@ func TestQuery(t *testing.T) {
 		if !maps.Equal(want, r.answers) || len(r.missing) > 0 || r.err != nil {
 			t.Errorf("%d answers that are not what was said, missing %v, %v", len(r.answers), r.missing, r.err)
 		}
-		if s := nodes[2].Status(); s.Sent["query"] != 5 || s.Received["query_reply"] != 5 || nodes[1].Status().Received["query"] != 1 {
+		if s := nodes[2].Status(); len(s.Sent) != int(wire.Kinds)-1 || len(s.Received) != len(s.Sent) || s.Sent["query"] != 5 || s.Received["query_reply"] != 5 || nodes[1].Status().Received["query"] != 1 {
 			t.Errorf("sent %v, received %v", s.Sent, s.Received)
 		}
 		// The agent gets the query as it was, without whom it was for.

@@ -18,9 +18,6 @@ var (
 	memberStates = []string{
 		string(cluster.Alive), string(cluster.Suspect), string(cluster.Dead), string(cluster.Left),
 	}
-	messageTypes = []string{
-		"lease", "ack", "conflict_notice", "probe_request", "probe_reply", "report", "resend", "query", "query_reply",
-	}
 )
 
 func exportLoop(s LoopStats, out *series) {
@@ -98,8 +95,8 @@ func exportCluster(s cluster.Status, members []cluster.Member, out *series) {
 	out.add(gossipLeases, float64(s.Leases))
 	out.add(gossipUnacked, float64(s.Unacked))
 	out.add(gossipKept, float64(s.Kept))
-	addByLabel(out, gossipSent, s.Sent, messageTypes...)
-	addByLabel(out, gossipReceived, s.Received, messageTypes...)
+	addByLabel(out, gossipSent, s.Sent)
+	addByLabel(out, gossipReceived, s.Received)
 	addByLabel(out, gossipDropped, s.Dropped)
 	out.add(gossipProblems, float64(len(s.Problems)))
 }

@@ -79,8 +79,8 @@ const MaxPacket = 1130
 // Builder fills packets for one receiver.
 type Builder struct {
 	// Counts are the numbers of messages by kind.
-	Counts [KindResend + 1]int
-	lists  [KindResend + 1][]byte
+	Counts [Kinds]int
+	lists  [Kinds][]byte
 	size   int
 }
 
