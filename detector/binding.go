@@ -49,6 +49,13 @@ type binding struct {
 	ranked
 }
 
+// refresh is the state of the probes that keep a silent local binding.
+type refresh struct {
+	count  int       // number of probes since the last evidence
+	after  time.Time // no probe before this time
+	jitter time.Duration
+}
+
 // ranked is the place of a binding in table.ranks.
 type ranked struct {
 	rank int
@@ -196,11 +203,6 @@ func compareBindings(a, b *binding) int {
 	)
 }
 
-// inRound reports whether that round of the holder is under way, 0 for any. The binding may be nil.
-func (b *binding) inRound(id uint32) bool {
-	return b != nil && b.check != nil && b.check.phase == probing && (id == 0 || id == b.check.id)
-}
-
 // counts reports whether the binding supports a suspicion.
 func (b *binding) counts() bool { return b.evidence.Counts() }
 
@@ -240,16 +242,22 @@ func (b *binding) strongest(now time.Time) Evidence {
 	return 0
 }
 
-// refreshDue returns when to probe a silent local binding next; zero for never.
+// refreshDue returns when to probe a silent local binding next; zero for never. It is half the TTL after the last evidence that counts, and
+// then three quarters, rounded up to full seconds, because waking the agent costs more than a probe.
 func (b *binding) refreshDue() time.Time {
-	if !b.counts() || b.remote {
+	if !b.counts() || b.remote || b.refresh.count >= 2 {
 		return time.Time{}
 	}
 	var counted time.Time
 	for ev := Claimed; ev <= Host; ev++ {
 		counted = schedule.Later(counted, b.lastOf(ev))
 	}
-	return b.refresh.due(counted)
+	after := bindingTTL / 4 * time.Duration(2+b.refresh.count)
+	at := schedule.Later(counted.Add(after+b.refresh.jitter), b.refresh.after)
+	if past := at.Sub(at.Truncate(time.Second)); past > 0 {
+		at = at.Add(time.Second - past)
+	}
+	return at
 }
 
 func (b *binding) source(i Interface) *source {

@@ -2,6 +2,8 @@ package detector
 
 import (
 	"cmp"
+	"encoding/binary"
+	"hash/fnv"
 	"time"
 
 	"github.com/dupip/dupip/internal/schedule"
@@ -123,3 +125,15 @@ func (t *table) evict(v *binding, reason string, now time.Time) bool {
 
 // plausible reports whether a time is late enough to come from a clock that was set.
 func plausible(t time.Time) bool { return t.Year() >= 2000 }
+
+// jitterOf returns a share of -1 to 1 of span that is always the same for a binding.
+func jitterOf(key Key, id HolderID, span time.Duration) time.Duration {
+	h := fnv.New64a()
+	b := append(key.IP.AsSlice(), key.Network+id.Node...)
+	b = binary.LittleEndian.AppendUint64(b, id.Netns)
+	b = binary.LittleEndian.AppendUint32(b, id.Ifindex)
+	h.Write(binary.LittleEndian.AppendUint32(b, id.Generation))
+	// The middle bits: the low bits of FNV depend too much on the last bytes.
+	share := float64(h.Sum64()>>16&0xffffff)/0x800000 - 1
+	return time.Duration(share * float64(span))
+}
