@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -26,21 +27,13 @@ const (
 
 // converter changes values as they are sent or received: times, texts and node IDs.
 type converter struct {
-	// The NodeID own becomes the other one: at the sender its own becomes empty, at the receiver it is the reverse.
-	own, other string
+	// sender is a NodeID, empty at the sender itself: its own does not travel.
+	sender string
 	// Times travel as ages, how long they are before the moment of sending, because no clock of another node is compared with
 	// ours: from here is the moment where they come from, and to where they go.
 	from, to time.Time
 	// text and holders are the bounds of texts and lists of holders.
 	text, holders int
-}
-
-func sending(node string, now time.Time) converter {
-	return converter{own: node, from: now, to: time.Unix(0, 0), text: maxText, holders: maxOthers}
-}
-
-func receiving(node string, now time.Time) converter {
-	return converter{other: node, from: time.Unix(0, 0), to: now, text: maxText, holders: maxOthers}
 }
 
 // time converts a time that is not later than a moment from now.
@@ -57,45 +50,27 @@ func (c converter) past(times ...*time.Time) {
 	}
 }
 
-func (c converter) node(id string) string {
-	if id == c.own {
-		return c.other
-	}
-	return Clean(id, maxNodeID)
-}
-
-func (c converter) id(id *detector.HolderID) {
-	if *id != (detector.HolderID{}) {
-		id.Node = c.node(id.Node)
-	}
-}
-
-func (c converter) holder(h *detector.Holder) {
-	c.id(&h.ID)
-	c.past(&h.CreatedAt)
+// complete converts a binding of the sender's node with all that it says of the holder.
+func (c converter) complete(b *cluster.Binding) {
+	h := &b.Holder
+	h.ID.Node = c.sender
 	for _, text := range h.Texts() {
 		*text = Clean(*text, c.text)
 	}
 	if h.Given > detector.GivenNo {
 		h.Given = detector.GivenUnknown
 	}
-}
-
-// complete converts a binding of the sender's node with all that it says of the holder.
-func (c converter) complete(b *cluster.Binding) {
-	c.holder(&b.Holder)
-	b.Holder.ID.Node = c.other
-	c.past(&b.FirstSeen, &b.LastSeen)
+	c.past(&h.CreatedAt, &b.FirstSeen, &b.LastSeen)
 	b.Occurrences = max(b.Occurrences, 0)
 }
 
 // brief converts a binding that supports a suspicion, and leaves out what only its own node may say of the holder.
 func (c converter) brief(b *cluster.Binding) bool {
 	b.Holder, b.FoundAtStart, b.Life = detector.Holder{ID: b.Holder.ID, MAC: b.Holder.MAC}, false, 0
-	c.id(&b.Holder.ID)
+	b.Holder.ID.Node = cmp.Or(Clean(b.Holder.ID.Node, maxNodeID), c.sender)
 	c.past(&b.FirstSeen, &b.LastSeen)
 	b.Occurrences = max(b.Occurrences, 0)
-	return valid(b.Holder.ID, b.Evidence, detector.Claimed)
+	return ValidHolder(b.Holder.ID) && b.Evidence >= detector.Claimed && b.Evidence <= detector.Host
 }
 
 // others converts a copy of other holders, and leaves out those that are invalid.
@@ -115,7 +90,7 @@ func (c converter) lease(l *Lease) bool {
 		l.Binding = cluster.Binding{Holder: detector.Holder{ID: l.Binding.Holder.ID}}
 	}
 	ok := c.brief(&l.Binding) || l.Gone && ValidHolder(l.Binding.Holder.ID)
-	l.Binding.Holder.ID.Node, l.Binding.LastSeen = c.other, time.Time{}
+	l.Binding.Holder.ID.Node, l.Binding.LastSeen = c.sender, time.Time{}
 	return ok && ValidKey(l.Key)
 }
 
@@ -132,7 +107,7 @@ func (c converter) notice(n *Notice) bool {
 func (c converter) request(r *ProbeRequest) bool {
 	r.Others = c.others(r.Others)
 	for i := range r.Others {
-		r.Others[i].Holder.ID.Node = c.other
+		r.Others[i].Holder.ID.Node = c.sender
 	}
 	return ValidKey(r.Key) && ValidHolder(r.Holder) && r.ID != 0
 }
@@ -141,7 +116,7 @@ func (c converter) reply(r *ProbeReply) bool {
 	c.complete(&r.Binding)
 	c.past(&r.Answered)
 	c.time(&r.RetryAt, maxTime)
-	r.Reason = Clean(r.Reason, c.sentence())
+	r.Reason = Clean(r.Reason, min(4*c.text, maxSentence))
 	return ValidKey(r.Key) && ValidHolder(r.Binding.Holder.ID) && r.Outcome >= detector.Answered && r.Outcome <= detector.Refused
 }
 
@@ -166,8 +141,6 @@ func (c converter) counts(numbers map[string]int) map[string]int {
 	return list
 }
 
-func (c converter) sentence() int { return min(4*c.text, maxSentence) }
-
 // ValidKey reports whether other agents accept a key.
 func ValidKey(k detector.Key) bool {
 	return k.Valid() && len(k.Network) <= maxNetwork && detector.Printable(k.Network) == k.Network
@@ -175,11 +148,6 @@ func ValidKey(k detector.Key) bool {
 
 // ValidHolder reports whether other agents accept a holder: it is a netns or, where that is not seen, an interface.
 func ValidHolder(h detector.HolderID) bool { return (h.Netns != 0) != (h.Ifindex != 0) }
-
-// valid reports whether a holder has an identity, and evidence that is strong enough.
-func valid(h detector.HolderID, e, least detector.Evidence) bool {
-	return ValidHolder(h) && e >= least && e <= detector.Host
-}
 
 // Clean replaces what nobody should see in a terminal by question marks, and cuts what is too long.
 func Clean(s string, limit int) string {

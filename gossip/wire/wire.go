@@ -124,8 +124,7 @@ type Message interface {
 // for people.
 func Encode(m Message, now time.Time) (k Kind, b []byte) {
 	for cut := range maxOthers {
-		c := sending("", now)
-		c.text, c.holders = max(maxText>>cut, minText), maxOthers-cut
+		c := converter{from: now, to: time.Unix(0, 0), text: max(maxText>>cut, minText), holders: maxOthers - cut}
 		if k, b = m.encode(c); len(packetHeader)+listHeader+len(b) <= MaxPacket {
 			break
 		}
@@ -153,7 +152,7 @@ func Decode(b []byte, from string, now time.Time) (p Packet, invalid int, unknow
 	if unknown, err = Unmarshal(b, &p); err != nil {
 		return Packet{}, 0, unknown, err
 	}
-	c := receiving(from, now)
+	c := converter{sender: from, from: time.Unix(0, 0), to: now, text: maxText, holders: maxOthers}
 	invalid += keep(&p.Leases, c.lease) + keep(&p.Acks, c.ack) + keep(&p.Notices, c.notice) +
 		keep(&p.Requests, c.request) + keep(&p.Replies, c.reply) + keep(&p.Reports, c.report)
 	return p, invalid, unknown, nil
