@@ -66,9 +66,6 @@ func (o *post) add(to *roster.Node, message wire.Message, now time.Time) {
 	o.packets = append(o.packets, p)
 }
 
-// isBusy reports whether so many packets wait that messages wait where they are.
-func (o *post) isBusy() bool { return len(o.packets) >= maxBacklog }
-
 // flush sends the packets that are due and returns when something is due next, zero for never.
 func (o *post) flush(now time.Time) (next time.Time) {
 	if now.Before(o.nextBatch) {

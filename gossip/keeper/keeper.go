@@ -16,6 +16,7 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/roster"
 	"github.com/dupip/dupip/gossip/wire"
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 const (
@@ -215,9 +216,7 @@ func (t *Table) Expire(now time.Time) (next time.Time) {
 		for e := l.Front(); e != nil; e = l.Front() {
 			r := e.Value.(*record)
 			if r.expires.After(now) {
-				if next.IsZero() || r.expires.Before(next) {
-					next = r.expires
-				}
+				next = schedule.Earlier(next, r.expires)
 				break
 			}
 			t.drop(r)

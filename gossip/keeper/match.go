@@ -54,20 +54,15 @@ func named(e *entry, records []*record, total int) wire.Notice {
 	}
 	others := wire.Notice{Key: e.key, Total: total}
 	for _, r := range records[:min(len(records), maxOthers)] {
-		others.Others = append(others.Others, r.present())
+		b := r.binding
+		b.LastSeen = r.received
+		others.Others = append(others.Others, b)
 	}
 	return others
 }
 
 func ofNode(records []*record, s *sender) bool {
 	return slices.ContainsFunc(records, func(r *record) bool { return r.sender == s })
-}
-
-// present is the binding as others are notified of it.
-func (r *record) present() cluster.Binding {
-	b := r.binding
-	b.LastSeen = r.received
-	return b
 }
 
 // others returns what the node of a holder is to be notified of. Where few nodes have the address, that is all of
