@@ -16,3 +16,8 @@
 // It needs amd64 or arm64, what [CheckKernel] probes for, and CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON. The oldest kernel that it
 // is tested under is Linux 6.1.
 package bpf
+
+// The generated objects are committed, so that a build needs no clang. Commit changes of the C sources
+// together with the objects; record.go and frame.go have the layout of what the rings carry, too.
+
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -type interface -type capture -type inside_device observer observer.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3

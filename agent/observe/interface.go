@@ -11,6 +11,7 @@ import (
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 // maxVLANs limits the networks of one interface.
@@ -188,4 +189,118 @@ func (i *Interface) configured() iter.Seq[netns.Address] {
 			}
 		}
 	}
+}
+
+// Given says whether a network plugin gave the pod behind the interface an address, by what the runtime and CNI's result
+// have of its sandbox. "Not given" needs a result of this very interface, and an address that the pod's kernel has: the
+// guest of a virtual machine may have been given its address by others.
+func (i *Interface) Given(ip netip.Addr) detector.Given {
+	switch {
+	case i.Origin.Role == SecondaryByResult: // the runtime and the result have the primary network only
+		return detector.GivenUnknown
+	case i.given(ip):
+		return detector.GivenYes
+	case i.givenOthers(ip) && i.Seen && i.View.Has(ip):
+		return detector.GivenNo
+	}
+	return detector.GivenUnknown
+}
+
+// given reports whether the runtime or CNI's result has an address.
+func (i *Interface) given(ip netip.Addr) bool {
+	return slices.Contains(i.Pod.IPs, ip) || i.Pod.Result != nil &&
+		slices.ContainsFunc(i.Pod.Result.Addresses, func(p netip.Prefix) bool { return p.Addr() == ip })
+}
+
+// givenOthers reports whether CNI's result gives this very interface addresses, as the primary one, and neither the result nor the runtime
+// has ip. It allocates nothing, because Given is called for each packet.
+func (i *Interface) givenOthers(ip netip.Addr) bool {
+	return i.Origin.Role != SecondaryByResult && i.Pod.Result.Names(i.Name) && len(i.Pod.Result.Addresses) > 0 && !i.given(ip)
+}
+
+// GivenOthers returns the addresses that CNI's result gives the interface, if it gives others than ip; nil if that is not known.
+func (i *Interface) GivenOthers(ip netip.Addr) (others []netip.Addr) {
+	if !i.givenOthers(ip) {
+		return nil
+	}
+	for _, p := range i.Pod.Result.Addresses {
+		others = append(others, p.Addr())
+	}
+	return others
+}
+
+// interfaces are all that lead into pods.
+type interfaces map[detector.Interface]*Interface
+
+// observed reports whether another interface to which the observer is attached leads to the device with an address.
+func (all interfaces) observed(i *Interface, ip netip.Addr) bool {
+	for _, other := range all {
+		if other != i && other.Holder == i.Holder && other.State == links.Attached && other.View.OnPeer(ip) {
+			return true
+		}
+	}
+	return false
+}
+
+// holdElsewhere reports whether the netns has the address on another interface of the same network.
+func (all interfaces) holdElsewhere(i *Interface, key detector.Key, vlan bpf.VLAN) bool {
+	for _, other := range all {
+		if other != i && other.Holder == i.Holder && other.Key(key.IP, vlan) == key &&
+			other.View.Holds(key.IP, vlan.Outer, vlan.Inner) {
+			return true
+		}
+	}
+	return false
+}
+
+// mirrorFor is how long a holder counts as a mirror after it last sent one of our probes back.
+const mirrorFor = 5 * time.Minute
+
+// isMirror reports whether the packets of an interface may be packets of others: its holder has lately sent our own
+// probes back, there or on another interface, as a port mirror or a bridge in a loop does. It also sends back the packets of
+// others, such as answers to our probes.
+func (all interfaces) isMirror(i *Interface, at time.Time) bool {
+	for _, other := range all {
+		if other.Holder == i.Holder && at.Before(other.mirrored.Add(mirrorFor)) {
+			return true
+		}
+	}
+	return false
+}
+
+const (
+	// claimFor is how long a claim lives that is not repeated: as long as evidence does.
+	claimFor = 5 * time.Minute
+	// maxClaims limits the claims of one interface, to as many as addresses are listed. The oldest make room: by the
+	// observer's limit that takes longer than two rounds of probes.
+	maxClaims = 1024
+)
+
+var tooManyClaims = bounds.New("addresses that a pod only announces")
+
+// claims reports whether a record is a claim, and notes it. The pod has the address on a device that is not observed, such
+// as a bridge of its own, and announces it unasked on this interface: neighbours that believe it send their packets here.
+// After a claim its answers to our probes count, too. Alone they mean nothing, because Linux answers on each interface for
+// all addresses of the netns (arp_ignore 0). ARP requests with a foreign sender change caches, too; they are not covered.
+func (i *Interface) claims(r bpf.Record, at time.Time, all interfaces) bool {
+	switch {
+	case r.Kind != bpf.Gratuitous && r.Kind != bpf.Answer, !i.Seen || !i.View.Covers(r.VLAN.Outer, r.VLAN.Inner),
+		!i.View.Elsewhere(r.IP, r.VLAN.Outer, r.VLAN.Inner) || all.observed(i, r.IP):
+		return false
+	case r.Kind == bpf.Answer:
+		claimed, ok := i.claimed[r.IP]
+		return ok && at.Sub(claimed) < claimFor
+	}
+	if _, known := i.claimed[r.IP]; !known && len(i.claimed) >= maxClaims {
+		oldest := r.IP
+		for ip, claimed := range i.claimed {
+			if oldest == r.IP || claimed.Before(i.claimed[oldest]) {
+				oldest = ip
+			}
+		}
+		delete(i.claimed, oldest)
+		tooManyClaims.Exceeded(1)
+	}
+	i.claimed[r.IP] = at
+	return true
 }
