@@ -270,9 +270,8 @@ func (b *binding) source(i Interface) *source {
 // latestSource returns the source that was seen last. It describes the holder and is probed.
 func (b *binding) latestSource() *source {
 	best := &b.sources[0]
-	for i := range b.sources[1:] {
-		s := &b.sources[i+1]
-		if s.last[b.evidence].After(best.last[b.evidence]) {
+	for i := range b.sources {
+		if s := &b.sources[i]; s.last[b.evidence].After(best.last[b.evidence]) {
 			best = s
 		}
 	}

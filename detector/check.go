@@ -83,35 +83,25 @@ type deferral struct {
 
 // roundName returns the name of the present round for a note.
 func (c *check) roundName() string {
-	switch {
-	case c.proven:
+	if c.proven {
 		return ""
-	case c.answers == 0:
-		return " in round 1"
-	case c.answers == 1:
-		return " in round 2"
-	default:
-		return " again"
 	}
+	return [...]string{" in round 1", " in round 2", " again"}[min(c.answers, 2)]
 }
 
 // due returns when there is something to do; zero for never.
 func (c *check) due() time.Time {
-	switch c.phase {
-	case probing:
-		switch {
-		case c.attempts == 0:
-			return c.began.Add(awaitRequestTime)
-		case c.sent.IsZero():
-			return c.attempted.Add(unsentTime)
-		default:
-			return AfterAttempt(c.attempts, c.sent, c.attempted)
-		}
-	case waiting, blocked:
-		return c.deferral.until
-	default:
+	switch {
+	case c.phase == resting:
 		return time.Time{}
+	case c.phase != probing:
+		return c.deferral.until
+	case c.attempts == 0:
+		return c.began.Add(awaitRequestTime)
+	case c.sent.IsZero():
+		return c.attempted.Add(unsentTime)
 	}
+	return AfterAttempt(c.attempts, c.sent, c.attempted)
 }
 
 // isCurrent reports whether the latest answer belongs to the round that was due at a time, and others can still be paired with it.

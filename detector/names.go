@@ -76,13 +76,7 @@ func (s *State) UnmarshalText(b []byte) error { *s = valueOf[State](b, stateName
 
 // MarshalJSON returns true or false, null if no book says it.
 func (g Given) MarshalJSON() ([]byte, error) {
-	switch g {
-	case GivenYes:
-		return []byte("true"), nil
-	case GivenNo:
-		return []byte("false"), nil
-	}
-	return []byte("null"), nil
+	return []byte(cmp.Or(map[Given]string{GivenYes: "true", GivenNo: "false"}[g], "null")), nil
 }
 
 // UnmarshalJSON is the reverse of MarshalJSON; anything else is that no book says it.

@@ -2,7 +2,9 @@ package detector
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 )
@@ -101,4 +103,168 @@ func (d *Detector) LocalHolders(key Key) (list []Binding, occurrences int) {
 		}
 	}
 	return list, e.occurrences
+}
+
+// Explain returns the story of an address in each network in which it is or was known, ordered by
+// network. It searches the whole table.
+func (d *Detector) Explain(ip netip.Addr) []Story {
+	var stories []Story
+	for _, e := range d.table.entries {
+		if e.key.IP == ip {
+			stories = append(stories, e.public(&d.conflicts.history))
+		}
+	}
+	slices.SortFunc(stories, func(a, b Story) int { return a.Key.Compare(b.Key) })
+	return stories
+}
+
+// public returns all that is known of the key.
+func (e *entry) public(h *history) Story {
+	s := Story{Key: e.key, Verdict: e.verdict()}
+	for _, b := range slices.SortedFunc(slices.Values(e.bindings), compareBindings) {
+		s.Bindings = append(s.Bindings, b.public())
+	}
+	if e.conflict != nil {
+		s.Conflict = new(e.conflict.public(e))
+	} else {
+		s.Conflict = h.last(e.key)
+	}
+	for _, f := range slices.Backward(e.former) {
+		if f.here && e.find(f.Holder.ID) == nil {
+			s.Former = append(s.Former, f.Binding)
+		}
+	}
+	for i := range e.notes {
+		s.Notes = append(s.Notes, e.publicNote(&e.notes[i]))
+	}
+	return s
+}
+
+// publicNote returns a note as a copy for callers of the package.
+func (e *entry) publicNote(n *note) Note {
+	text := fmt.Sprintf(n.text, n.arg)
+	if n.template == noteAnswer || n.template == noteAnswerAgain {
+		text += " after " + roughly(n.took)
+	}
+	if n.count > 1 {
+		text += fmt.Sprintf(" (%d times)", n.count)
+	}
+	holder := Holder{ID: n.holder, Interface: Interface{n.holder.Ifindex, n.holder.Generation}}
+	if h := e.described(n.holder); h != nil {
+		holder.Pod, holder.NetnsName, holder.InterfaceName = h.Pod, h.NetnsName, h.InterfaceName
+	}
+	return Note{At: n.at, Kind: n.kind, Holder: holder, Text: text}
+}
+
+// verdict says in one sentence why this is or is not a conflict.
+func (e *entry) verdict() string {
+	if c := e.conflict; c != nil {
+		return c.verdict(e)
+	}
+	var holders []Binding
+	var forwarders []string
+	for _, b := range e.bindings {
+		holders = append(holders, b.public())
+		if !b.counts() {
+			forwarders = append(forwarders, b.String())
+		}
+	}
+	slices.Sort(forwarders)
+	by := ""
+	if len(forwarders) > 0 {
+		by = "forwarded by " + List(forwarders) + ": not counted"
+	}
+	if by != "" && len(forwarders) == len(holders) {
+		return "known only as " + by
+	}
+	text := NoConflict(holders, e.shared)
+	if e.faded != "" {
+		text += "; the last suspicion faded because " + e.faded
+	} else if e.kept > 0 {
+		text += "; the last conflict is resolved"
+	}
+	if by != "" {
+		text += "; also " + by
+	}
+	return text + e.flapping()
+}
+
+// NoConflict says in one clause why the holders of an address are not known as a conflict: those of one node, or of all nodes
+// that answered. shared is whether the configuration allows many.
+func NoConflict(holders []Binding, shared bool) string {
+	list := slices.DeleteFunc(slices.Clone(holders), func(b Binding) bool { return !b.Evidence.Counts() })
+	all := func(ev Evidence) bool {
+		return !slices.ContainsFunc(list, func(b Binding) bool { return b.Evidence != ev })
+	}
+	switch n := len(list); {
+	case n < 2:
+		return liveHolders(n) + ": not a conflict"
+	case all(Host):
+		return number(n) + " nodes have it as their own address, which dupip does not count against each other: not a conflict"
+	case all(Claimed):
+		return number(n) + " holders claim it and have it on other devices: not a conflict"
+	case shared:
+		return liveHolders(n) + ", but declared shared: not a conflict"
+	default:
+		return liveHolders(n) + " on different nodes, which do not know of each other yet, or one did not answer: no conflict is known"
+	}
+}
+
+func (c *conflict) verdict(e *entry) string {
+	list := e.counting()
+	if c.state != Confirmed {
+		text := c.pending(list)
+		if !c.isAwaiting(list) {
+			text = number(len(list)) + " holders, " + text
+		}
+		return text + ": suspected, not confirmed" + e.flapping()
+	}
+	var proven []HolderID
+	for _, l := range c.listed {
+		if l.live != nil {
+			proven = append(proven, l.last.Holder.ID)
+		}
+	}
+	text, left := liveHolders(len(c.listed)), ""
+	if n := len(proven); n < 2 && n < len(c.listed) {
+		text, left = number(len(c.listed))+" holders", "; "+liveHolders(n)+" is left"
+	} else if n < len(c.listed) {
+		text, left = number(len(c.listed))+" holders", "; "+liveHolders(n)+" are left"
+	}
+	text = c.proof(text) + ": a conflict"
+	if c.isDrill(e) {
+		text += " for a drill"
+	}
+	text += left
+	if !c.belowSince.IsZero() {
+		text += "; it is about to end because " + c.lost
+	}
+	var unverified []string
+	for _, b := range list {
+		if !slices.Contains(proven, b.holder.ID) {
+			unverified = append(unverified, b.String())
+		} else if k := b.check; k != nil && k.proven && k.noReply > 0 {
+			text += fmt.Sprintf("; %s cannot be probed now (%s)", b, k.deferral.reason)
+		}
+	}
+	if len(unverified) > 0 {
+		text += "; not verified yet: " + List(unverified)
+	}
+	return text
+}
+
+// liveHolders is a number of live holders.
+func liveHolders(n int) string {
+	if n < 2 {
+		return number(n) + " live holder"
+	}
+	return number(n) + " live holders"
+}
+
+// number is a number from 0 on, as sentences have it.
+func number(n int) string {
+	if words := []string{"no", "one", "two"}; n < len(words) {
+		return words[n]
+	}
+	return fmt.Sprint(n)
 }
