@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -71,7 +72,7 @@ func (j *judging) clones(live []int) (ids []string) {
 func (j *judging) mayBeClones(live []int) bool {
 	isPod := func(b document.Binding) bool { return !isHost(b) && behind(b) != document.BehindAlive }
 	return !j.over && j.has(live, func(b document.Binding) bool {
-		return isPod(b) && (b.Pod == nil || b.Pod.UID == "") && j.has(live, func(o document.Binding) bool { return isPod(o) && o.NodeID() != b.NodeID() })
+		return isPod(b) && pod(b).UID == "" && j.has(live, func(o document.Binding) bool { return isPod(o) && o.NodeID() != b.NodeID() })
 	})
 }
 
@@ -122,16 +123,17 @@ func (j *judging) twiceGiven() (cause string) {
 // reservedFor reports whether the book of the network that b and o are in has the address reserved for o, and no book of their node for b.
 // One that cannot be read may have it reserved for b, and one that has it for nobody may give it to the successor of b.
 func (j *judging) reservedFor(b, o document.Binding) bool {
-	if network(b) != network(o) { // a book has a network's name, so one that is not known is none's
+	network := facts(b).CNINetwork
+	if network != facts(o).CNINetwork { // a book has a network's name, so one that is not known is none's
 		return false
 	}
 	found := false
 	for _, book := range j.c.Books {
 		switch r := book.Reservation; {
 		case book.NodeID() != b.NodeID():
-		case sandbox(b) == "", book.Error != "", r == nil && book.Covers, isFor(r, b):
+		case pod(b).Sandbox == "", book.Error != "", r == nil && book.Covers, isFor(r, b):
 			return false
-		case isFor(r, o) && book.CNINetwork == network(b):
+		case isFor(r, o) && book.CNINetwork == network:
 			found = true
 		}
 	}
@@ -139,7 +141,7 @@ func (j *judging) reservedFor(b, o document.Binding) bool {
 }
 
 func isFor(r *document.Reservation, b document.Binding) bool {
-	return r != nil && r.Sandbox != "" && r.Sandbox == sandbox(b)
+	return r != nil && r.Sandbox != "" && r.Sandbox == pod(b).Sandbox
 }
 
 // byHand removes the newest ones of holders that all have taken the address by hand.
@@ -170,14 +172,13 @@ func (j *judging) machine() string {
 	if len(hosts) != 1 || len(pods) == 0 {
 		return ""
 	}
-	facts := j.c.Holders[hosts[0]].Facts
-	if facts == nil || facts.Machine == nil {
+	m, stays, goes := facts(j.c.Holders[hosts[0]]).Machine, 0, 0
+	if m == nil {
 		return ""
 	}
-	m, stays, goes := facts.Machine, 0, 0
 	for _, n := range pods {
 		b := j.c.Holders[n]
-		made := created(b)
+		made := pod(b).CreatedAt
 		switch {
 		case !j.told(n):
 		case !m.Dynamic, wasNotGiven(b), !m.Since.IsZero() && m.Since.Before(made.Add(-tolerance)):
@@ -275,7 +276,7 @@ func (j *judging) away(left []int, away map[string][]Away) *document.Away {
 
 // came is when a holder came, as far as is known.
 func came(b document.Binding) time.Time {
-	if at := created(b); !at.IsZero() {
+	if at := pod(b).CreatedAt; !at.IsZero() {
 		return at
 	}
 	return b.FirstSeen
@@ -287,23 +288,14 @@ func isGiven(b document.Binding) bool { return b.Given == detector.GivenYes }
 
 // wasNotGiven reports whether no network plugin gave a holder the address: by CNI's result of its interface.
 func wasNotGiven(b document.Binding) bool {
-	return b.Given == detector.GivenNo || b.Given == detector.GivenUnknown && b.Facts != nil && len(b.Facts.GivenOthers) > 0
+	return b.Given == detector.GivenNo || b.Given == detector.GivenUnknown && len(facts(b).GivenOthers) > 0
 }
 
-func behind(b document.Binding) document.Behind {
-	if b.Facts == nil {
-		return ""
-	}
-	return b.Facts.Behind
-}
+// facts and pod are those of a holder, the zero value if they are not known.
+func facts(b document.Binding) document.Facts { return *cmp.Or(b.Facts, new(document.Facts)) }
+func pod(b document.Binding) document.Pod     { return *cmp.Or(b.Pod, new(document.Pod)) }
 
-// network is that of CNI's configuration which a holder is in, empty if that is not known.
-func network(b document.Binding) string {
-	if b.Facts == nil {
-		return ""
-	}
-	return b.Facts.CNINetwork
-}
+func behind(b document.Binding) document.Behind { return facts(b).Behind }
 
 // runs reports whether a pod is known to be alive.
 func runs(b document.Binding) bool {
@@ -313,20 +305,6 @@ func runs(b document.Binding) bool {
 // lives reports whether a holder is known to be alive; a node whose agent answers is.
 func lives(b document.Binding) bool { return isHost(b) || runs(b) }
 
-func created(b document.Binding) time.Time {
-	if b.Pod == nil {
-		return time.Time{}
-	}
-	return b.Pod.CreatedAt
-}
-
-func sandbox(b document.Binding) string {
-	if b.Pod == nil {
-		return ""
-	}
-	return b.Pod.Sandbox
-}
-
 func sameName(a, b document.Binding) bool {
-	return a.Pod != nil && b.Pod != nil && a.Pod.Name != "" && a.Pod.Name == b.Pod.Name && a.Pod.Namespace == b.Pod.Namespace
+	return pod(a).Name != "" && pod(a).Name == pod(b).Name && pod(a).Namespace == pod(b).Namespace
 }
