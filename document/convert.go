@@ -15,9 +15,12 @@ func NewHolder(h detector.Holder) Holder {
 	if h.Interface == (detector.Interface{}) { // on another node: it is the identity, or there is none
 		h.Interface = detector.Interface{Ifindex: h.ID.Ifindex, Generation: h.ID.Generation}
 	}
+	if h.Interface.Ifindex > math.MaxInt32 { // it stands for a device that has no end on the node
+		h.Interface.Ifindex = 0
+	}
 	doc := Holder{
 		Node: cluster.NodeName(h.ID.Node), BootID: cluster.BootID(h.ID.Node),
-		Interface: h.InterfaceName, Bridge: h.Bridge, Ifindex: nodeIfindex(h.Interface.Ifindex), Generation: h.Interface.Generation,
+		Interface: h.InterfaceName, Bridge: h.Bridge, Ifindex: h.Interface.Ifindex, Generation: h.Interface.Generation,
 		MAC: h.MAC, Netns: h.NetnsName, NetnsCookie: h.ID.Netns, Given: h.Given,
 	}
 	if doc.Pod = NewPod(h.Pod); doc.Pod != nil {
@@ -67,14 +70,6 @@ func (b Binding) Detector() detector.Binding {
 	}
 }
 
-// nodeIfindex returns the ifindex of a device of the node, 0 for the number of one that has no end on the node.
-func nodeIfindex(number uint32) uint32 {
-	if number > math.MaxInt32 {
-		return 0
-	}
-	return number
-}
-
 // NewPod returns the document of a pod, nil if it is unknown.
 func NewPod(pod detector.Pod) *Pod {
 	if pod == (detector.Pod{}) {
@@ -94,18 +89,9 @@ func (p *Pod) String() string {
 // NewConflict returns the document of a conflict.
 func NewConflict(c detector.Conflict) Conflict {
 	doc := Conflict{
-		ID:          c.ID,
-		Network:     c.Key.Network,
-		IP:          c.Key.IP,
-		State:       c.State,
-		Scope:       c.Scope,
-		SecondSeen:  c.SecondSeen.Round(0),
-		SuspectedAt: c.SuspectedAt.Round(0),
-		ConfirmedAt: c.ConfirmedAt.Round(0),
-		ResolvedAt:  c.ResolvedAt.Round(0),
-		Holders:     make([]Binding, 0, len(c.Holders)),
-		Drill:       c.IsDrill(),
-		Pending:     c.Pending,
+		ID: c.ID, Network: c.Key.Network, IP: c.Key.IP, State: c.State, Scope: c.Scope,
+		SecondSeen: c.SecondSeen.Round(0), SuspectedAt: c.SuspectedAt.Round(0), ConfirmedAt: c.ConfirmedAt.Round(0), ResolvedAt: c.ResolvedAt.Round(0),
+		Holders: make([]Binding, 0, len(c.Holders)), Drill: c.IsDrill(), Pending: c.Pending,
 	}
 	for _, holder := range c.Holders {
 		doc.Holders = append(doc.Holders, NewBinding(holder))

@@ -48,27 +48,25 @@ func ParseSince(text string) (time.Duration, error) {
 }
 
 // SelectsKey reports whether q is about an address, whatever pods have it.
-func (q Query) SelectsKey(k detector.Key) bool { return q.selectsAddress(k.Network, k.IP) }
+func (q Query) SelectsKey(k detector.Key) bool {
+	return (q.Network == "" || q.Network == k.Network) && (!q.IP.IsValid() || k.IP == q.IP) && (!q.Prefix.IsValid() || q.Prefix.Contains(k.IP))
+}
 
 // SelectsBinding reports whether q is about a binding of one of its nodes.
 func (q Query) SelectsBinding(b Binding) bool {
-	return q.selectsAddress(b.Network, b.IP) && q.SelectsPod(b.Pod)
+	return q.SelectsKey(detector.Key{Network: b.Network, IP: b.IP}) && q.SelectsPod(b.Pod)
 }
 
 // SelectsConflict reports whether q is about a conflict.
 func (q Query) SelectsConflict(c Conflict) bool {
-	return q.selectsAddress(c.Network, c.IP) && (q.State == "" || c.State.String() == q.State) &&
+	return q.SelectsKey(c.Key()) && (q.State == "" || c.State.String() == q.State) &&
 		(q.Since == 0 || c.State != detector.Resolved || time.Since(c.ResolvedAt) <= q.Since) &&
 		(q.SelectsPod(nil) || slices.ContainsFunc(c.Holders, func(b Binding) bool { return q.SelectsPod(b.Pod) }))
 }
 
 // SelectsFinding reports whether q is about a finding: either pod counts.
 func (q Query) SelectsFinding(f Finding) bool {
-	return q.selectsAddress(f.CNINetwork, f.IP) && (q.SelectsPod(f.Pod) || f.ReservedPod != nil && q.SelectsPod(f.ReservedPod))
-}
-
-func (q Query) selectsAddress(network string, ip netip.Addr) bool {
-	return (q.Network == "" || q.Network == network) && (!q.IP.IsValid() || ip == q.IP) && (!q.Prefix.IsValid() || q.Prefix.Contains(ip))
+	return q.SelectsKey(detector.Key{Network: f.CNINetwork, IP: f.IP}) && (q.SelectsPod(f.Pod) || f.ReservedPod != nil && q.SelectsPod(f.ReservedPod))
 }
 
 // SelectsPod reports whether q is about a pod, nil for an unknown one.
