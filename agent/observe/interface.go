@@ -2,6 +2,7 @@ package observe
 
 import (
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -232,25 +233,28 @@ func (i *Interface) GivenOthers(ip netip.Addr) (others []netip.Addr) {
 // interfaces are all that lead into pods.
 type interfaces map[detector.Interface]*Interface
 
-// observed reports whether another interface to which the observer is attached leads to the device with an address.
-func (all interfaces) observed(i *Interface, ip netip.Addr) bool {
-	for _, other := range all {
-		if other != i && other.Holder == i.Holder && other.State == links.Attached && other.View.OnPeer(ip) {
+// any reports whether any interface of a holder is so.
+func (all interfaces) any(holder detector.HolderID, is func(*Interface) bool) bool {
+	for _, i := range all {
+		if i.Holder == holder && is(i) {
 			return true
 		}
 	}
 	return false
 }
 
+// observed reports whether another interface to which the observer is attached leads to the device with an address.
+func (all interfaces) observed(i *Interface, ip netip.Addr) bool {
+	return all.any(i.Holder, func(other *Interface) bool {
+		return other != i && other.State == links.Attached && other.View.OnPeer(ip)
+	})
+}
+
 // holdElsewhere reports whether the netns has the address on another interface of the same network.
 func (all interfaces) holdElsewhere(i *Interface, key detector.Key, vlan bpf.VLAN) bool {
-	for _, other := range all {
-		if other != i && other.Holder == i.Holder && other.Key(key.IP, vlan) == key &&
-			other.View.Holds(key.IP, vlan.Outer, vlan.Inner) {
-			return true
-		}
-	}
-	return false
+	return all.any(i.Holder, func(other *Interface) bool {
+		return other != i && other.Key(key.IP, vlan) == key && other.View.Holds(key.IP, vlan.Outer, vlan.Inner)
+	})
 }
 
 // mirrorFor is how long a holder counts as a mirror after it last sent one of our probes back.
@@ -260,12 +264,7 @@ const mirrorFor = 5 * time.Minute
 // probes back, there or on another interface, as a port mirror or a bridge in a loop does. It also sends back the packets of
 // others, such as answers to our probes.
 func (all interfaces) isMirror(i *Interface, at time.Time) bool {
-	for _, other := range all {
-		if other.Holder == i.Holder && at.Before(other.mirrored.Add(mirrorFor)) {
-			return true
-		}
-	}
-	return false
+	return all.any(i.Holder, func(other *Interface) bool { return at.Before(other.mirrored.Add(mirrorFor)) })
 }
 
 const (
@@ -292,13 +291,8 @@ func (i *Interface) claims(r bpf.Record, at time.Time, all interfaces) bool {
 		return ok && at.Sub(claimed) < claimFor
 	}
 	if _, known := i.claimed[r.IP]; !known && len(i.claimed) >= maxClaims {
-		oldest := r.IP
-		for ip, claimed := range i.claimed {
-			if oldest == r.IP || claimed.Before(i.claimed[oldest]) {
-				oldest = ip
-			}
-		}
-		delete(i.claimed, oldest)
+		byAge := func(a, b netip.Addr) int { return i.claimed[a].Compare(i.claimed[b]) }
+		delete(i.claimed, slices.MinFunc(slices.Collect(maps.Keys(i.claimed)), byAge))
 		tooManyClaims.Exceeded(1)
 	}
 	i.claimed[r.IP] = at

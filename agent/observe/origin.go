@@ -97,10 +97,11 @@ func firstName(peer string) string {
 
 // origins are those of the interfaces. It must not know in which network an interface is.
 type origins struct {
-	opts    *Options
-	lines   *rate.Limiter // about pods
-	all     map[HostEnd]*Origin
-	rolesAt time.Time // when to log those that are not known, zero afterwards
+	opts       *Options
+	interfaces interfaces
+	lines      *rate.Limiter // about pods
+	all        map[HostEnd]*Origin
+	rolesAt    time.Time // when to log those that are not known, zero afterwards
 }
 
 // Restore sets the origins that an earlier agent of this boot knew, at most MaxOrigins. Call it before the first event.
@@ -112,9 +113,9 @@ func (os *origins) Restore(list []Origin) {
 }
 
 // saved returns those of the present interfaces, in no order; and until these are complete what an earlier agent knew.
-func (os *origins) saved(interfaces interfaces, complete bool) (list []Origin) {
+func (os *origins) saved(complete bool) (list []Origin) {
 	present := make(map[*Origin]bool)
-	for _, i := range interfaces {
+	for _, i := range os.interfaces {
 		present[i.Origin] = i.Kind == "" // any other has no end on the node that an agent after this one would find
 	}
 	for _, o := range os.all {
@@ -131,7 +132,7 @@ func (os *origins) saved(interfaces interfaces, complete bool) (list []Origin) {
 
 // set finds the origin of a new interface, or begins one, and follows changes of an interface. It returns whether the interface was
 // primary before.
-func (os *origins) set(i *Interface, interfaces interfaces) (wasPrimary bool) {
+func (os *origins) set(i *Interface) (wasPrimary bool) {
 	end := hostEnd(i.Interface)
 	switch {
 	case i.Origin == nil:
@@ -143,7 +144,7 @@ func (os *origins) set(i *Interface, interfaces interfaces) (wasPrimary bool) {
 	}
 	if len(os.all) >= MaxOrigins {
 		clear(os.all)
-		for _, other := range interfaces {
+		for _, other := range os.interfaces {
 			os.all[other.Origin.HostEnd] = other.Origin
 		}
 	}
@@ -173,13 +174,13 @@ func (os *origins) logChange(i *Interface) {
 
 // logUnknownRoles logs, some time after the start, how many interfaces have only the names that they were found with:
 // until then the runtime has reported its pods.
-func (os *origins) logUnknownRoles(interfaces interfaces, now time.Time) {
+func (os *origins) logUnknownRoles(now time.Time) {
 	if now.Before(os.rolesAt) || os.rolesAt.IsZero() {
 		return
 	}
 	os.rolesAt = time.Time{}
 	n := 0
-	for _, i := range interfaces {
+	for _, i := range os.interfaces {
 		if i.Kind == "" && i.Listed && !i.Origin.restored && i.Origin.Role == ByName {
 			n++
 		}

@@ -182,8 +182,8 @@ func (t *Table) Next() time.Time {
 // Tick drops early records that are too old, and reads the counters of all interfaces if that is due.
 func (t *Table) Tick(now time.Time) {
 	t.expire(now)
-	if t.due(t.interfaces, now) && t.Own.listedBefore {
-		t.logUnknownRoles(t.interfaces, now)
+	if t.due(now) && t.Own.listedBefore {
+		t.logUnknownRoles(now)
 	}
 }
 

@@ -53,10 +53,11 @@ func sum(c bpf.Counters) uint64 {
 // refusals counts the packets of all interfaces that made no record because a limit was reached, and finds the pods that send so many. It
 // must not know what the packets are.
 type refusals struct {
-	opts  *Options
-	lines *rate.Limiter // about pods
-	next  time.Time     // the next sample
-	gone  bpf.Counters  // of removed interfaces
+	opts       *Options
+	interfaces interfaces
+	lines      *rate.Limiter // about pods
+	next       time.Time     // the next sample
+	gone       bpf.Counters  // of removed interfaces
 }
 
 // sample reads the counters of an interface.
@@ -96,22 +97,22 @@ func (f *refusals) Refused(i *Interface) bpf.Counters {
 	return i.refused.total()
 }
 
-// total counts the packets that were refused since the agent started, by the last readings. It never decreases.
-func (f *refusals) total(all interfaces) bpf.Counters {
+// RefusedTotal counts the packets that were refused since the agent started, by the last readings. It never decreases.
+func (f *refusals) RefusedTotal() bpf.Counters {
 	total := f.gone
-	for _, i := range all {
+	for _, i := range f.interfaces {
 		total = plus(total, i.refused.total())
 	}
 	return total
 }
 
 // due reads the counters of all interfaces if that is due, and reports whether it was.
-func (f *refusals) due(all interfaces, now time.Time) bool {
+func (f *refusals) due(now time.Time) bool {
 	if f.next.After(now) {
 		return false
 	}
 	f.next = now.Add(sampleEvery)
-	for _, i := range all {
+	for _, i := range f.interfaces {
 		f.sample(i)
 		f.logFlood(i, now)
 	}

@@ -42,17 +42,15 @@ func New(opts Options) *Table {
 		opts.TimeOf = TimeOf
 	}
 	lines := rate.NewLimiter(rate.Every(time.Minute), 10)
-	t := &Table{
-		Options: opts, interfaces: make(interfaces),
-	}
+	t := &Table{Options: opts, interfaces: make(interfaces)}
 	t.records = &records{
 		opts: &t.Options, interfaces: t.interfaces, early: make(map[detector.Interface][]bpf.Record),
 		dropped: map[string]uint64{droppedEarly: 0, droppedGone: 0, droppedVLANs: 0, droppedScan: 0, droppedView: 0},
 	}
 	t.Own = &Own{opts: &t.Options}
 	t.networks.own = t.Own
-	t.origins = &origins{opts: &t.Options, lines: lines, all: make(map[HostEnd]*Origin)}
-	t.refusals = &refusals{opts: &t.Options, lines: lines}
+	t.origins = &origins{opts: &t.Options, interfaces: t.interfaces, lines: lines, all: make(map[HostEnd]*Origin)}
+	t.refusals = &refusals{opts: &t.Options, interfaces: t.interfaces, lines: lines}
 	t.lost = lostLog{opts: &t.Options, lines: rate.NewLimiter(rate.Every(time.Minute), 10)}
 	return t
 }
@@ -105,10 +103,7 @@ func (t *Table) Ready() bool {
 }
 
 // Origins returns those of the present interfaces, in no order; and until these are complete what an earlier agent knew.
-func (t *Table) Origins() []Origin { return t.saved(t.interfaces, t.ready) }
-
-// RefusedTotal counts the packets that were refused since the agent started, by the last readings. It never decreases.
-func (t *Table) RefusedTotal() bpf.Counters { return t.total(t.interfaces) }
+func (t *Table) Origins() []Origin { return t.saved(t.ready) }
 
 // Unobserved returns the pod devices that cannot be observed or are ignored.
 func (t *Table) Unobserved() []links.Interface { return t.unobserved }
