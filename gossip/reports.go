@@ -33,10 +33,7 @@ type report struct {
 	ended   time.Time // zero while it is open
 }
 
-// Identity implements [retry.Message].
-func (r *report) Identity() any { return r.key }
-
-// Policy implements [retry.Message].
+func (r *report) Identity() any         { return r.key }
 func (r *report) Policy() *retry.Policy { return reportPolicy }
 
 // reports has what reporters are to know of this node. It must not know what a conflict is.

@@ -76,8 +76,7 @@ func (l *Listener) Port() int { return l.Addr().(*net.TCPAddr).Port }
 
 // Dial implements [Sockets].
 func (l *Listener) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	var d net.Dialer
-	return d.DialContext(ctx, "tcp", to.String())
+	return new(net.Dialer).DialContext(ctx, "tcp", to.String())
 }
 
 // Close implements [Sockets].
