@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"sync"
 
@@ -231,11 +232,7 @@ func specOf(name string) (*ebpf.CollectionSpec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the bpf objects: %w", err)
 	}
-	for other := range spec.Programs {
-		if other != name {
-			delete(spec.Programs, other)
-		}
-	}
+	maps.DeleteFunc(spec.Programs, func(other string, _ *ebpf.ProgramSpec) bool { return other != name })
 	for _, program := range spec.Programs {
 		// The processors that dupip is built for read at any address. User-mode Linux, which runs on them, does not know that.
 		program.Flags |= unix.BPF_F_ANY_ALIGNMENT
