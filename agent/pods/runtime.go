@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,12 +9,14 @@ import (
 	"io/fs"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/grpclog"
@@ -195,4 +198,73 @@ func (rt *runtime) read(ctx context.Context, id string) (sandboxStatus, error) {
 func escapeError(err error) error {
 	s := status.Convert(err)
 	return status.Error(s.Code(), document.Text(s.Message(), maxText))
+}
+
+// socketPause is how often a socket is looked for while there is no runtime.
+const socketPause = 5 * time.Second
+
+var errAppeared = errors.New("there is the socket of a container runtime")
+
+// await waits for a socket, or until ctx ends.
+func (rt *runtime) await(ctx context.Context) error {
+	ticker := time.NewTicker(socketPause)
+	defer ticker.Stop()
+	for {
+		if slices.ContainsFunc(rt.sockets, func(socket string) bool { return books.CheckSocket(socket) == nil }) {
+			return errAppeared
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// listCache lists the sandboxes of libcni's cache.
+func listCache(cache *books.Cache) (list []*runtimeapi.PodSandbox, err error) {
+	sandboxes, err := cache.List()
+	for _, id := range sandboxes {
+		list = append(list, &runtimeapi.PodSandbox{Id: id, State: runtimeapi.PodSandboxState_SANDBOX_READY})
+	}
+	return list, err
+}
+
+// readCache reads one of them.
+func readCache(cache *books.Cache, id string) (sandboxStatus, error) {
+	entry, err := cache.Read(id)
+	if err == nil {
+		_, err = sandboxStatus{path: entry.Netns}.cookie(false)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // a failed clean-up left it behind
+		return sandboxStatus{}, status.Error(codes.NotFound, err.Error())
+	case err != nil: // it may be half written
+		return sandboxStatus{}, status.Error(codes.Unavailable, err.Error())
+	}
+	s := sandboxStatus{pod: podOf(entry.Namespace, entry.Name, entry.UID), path: validPath(entry.Netns)}
+	for _, a := range entry.Result.Addresses[:min(maxIPs, len(entry.Result.Addresses))] {
+		s.ips = append(s.ips, a.Addr())
+	}
+	return s, nil
+}
+
+// CheckRuntime connects to the runtime that a [Resolver] for this socket would use, and disconnects again. It
+// takes at most 2 s for each socket that exists. The error is [ErrNoSocket], has a gRPC code, or is that
+// of [New]. Status.Disabled is set for the last one, and if names are disabled.
+func CheckRuntime(ctx context.Context, socket string) (Status, error) {
+	sockets, err := parseSocket(socket)
+	if err != nil || len(sockets) == 0 {
+		return Status{Disabled: true}, err
+	}
+	silenceGRPC()
+	rt, err := connect(ctx, sockets)
+	if errors.Is(err, ErrNoSocket) {
+		err = fmt.Errorf("%w at %s", err, cmp.Or(socket, "the usual places"))
+	}
+	if err != nil {
+		return Status{}, err
+	}
+	defer rt.close()
+	return Status{RuntimeStatus: document.RuntimeStatus{Socket: rt.socket, Name: rt.name, Version: rt.version, Connected: true}}, nil
 }
