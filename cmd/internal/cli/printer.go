@@ -1,3 +1,5 @@
+// Package cli prints documents of the API for people, as tables, stories and lists of steps, and for programs as JSON and YAML. It has the
+// times and counts that the pages show, too. What is wrong and what to do about it are the words of the package say.
 package cli
 
 import (
@@ -147,4 +149,16 @@ func clip(s string, n int) string {
 	}
 	head := (n - 1) / 2
 	return string(runes[:head]) + "…" + string(runes[len(runes)-(n-1-head):])
+}
+
+// PluginNamespace is the namespace in which "kubectl dupip" looks for a reporter unless people name another: the one into which the
+// README installs dupip.
+const PluginNamespace = "dupip"
+
+// Plugin returns how commands of "kubectl dupip" begin that ask the reporter of a namespace. The chart has the same for its alerts.
+func Plugin(namespace string) string {
+	if namespace == "" || namespace == PluginNamespace {
+		return "kubectl dupip"
+	}
+	return "kubectl dupip --dupip-namespace " + namespace
 }
