@@ -1,0 +1,111 @@
+package query
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/cmd/internal/cli"
+	"github.com/dupip/dupip/document"
+)
+
+func newExplain(p *Program) *cobra.Command {
+	var local bool
+	cmd := &cobra.Command{
+		Use:   "explain IP",
+		Short: "Show the history of one address, and why it is a conflict or not",
+		Example: p.examples(`  dupip explain 10.0.0.1
+  dupip explain fd00::1 --local`),
+		Args: OneArgument("explain needs one IP address", "10.0.0.1"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ip, err := netip.ParseAddr(args[0])
+			if err != nil {
+				return fmt.Errorf("%q: not an IP address", args[0])
+			}
+			doc, err := get(cmd, p, (*api.Client).Explain, document.Query{IP: ip, Cluster: !local})
+			if err != nil {
+				return err
+			}
+			return cli.Show(p.Printer(cmd), p.Output, doc, (*cli.Printer).Explanation)
+		},
+		ValidArgsFunction: completeAddress(p),
+	}
+	if !p.Cluster {
+		cmd.Flags().BoolVar(&local, "local", false, "ask this agent only, not those of all nodes")
+	}
+	p.addTo(cmd)
+	return cmd
+}
+
+func newStatus(p *Program) *cobra.Command {
+	var q document.Query
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show how the agent is doing and what it cannot see",
+		Example: p.examples(`  dupip status
+  dupip status --node worker-7 -o wide`),
+		Args: NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := p.Client(cmd)
+			if err != nil {
+				return err
+			}
+			if p.Cluster && q.Node == "" {
+				doc, err := client.Nodes(cmd.Context(), q)
+				if err != nil {
+					return err
+				}
+				return cli.Show(p.Printer(cmd), p.Output, doc, func(printer *cli.Printer, doc document.Nodes) {
+					conflicts, err := client.Conflicts(cmd.Context(), document.Query{Cluster: true})
+					printer.Summary(doc, conflicts, err)
+				})
+			}
+			doc, err := client.Status(cmd.Context(), q)
+			if err != nil {
+				return err
+			}
+			return cli.Show(p.Printer(cmd), p.Output, doc, (*cli.Printer).Status)
+		},
+	}
+	usage := "ask the agent of this node"
+	if p.Cluster {
+		cmd.Short = "Show how the agents are doing, or one of them"
+		usage += " (default: a summary of all)"
+	}
+	cmd.Flags().StringVar(&q.Node, "node", "", usage)
+	_ = cmd.RegisterFlagCompletionFunc("node", completeNodes(p))
+	p.addTo(cmd)
+	return cmd
+}
+
+// BuildVersion returns the version that a build has set in a program's main.version (-ldflags "-X main.version=…"), else the module's
+// version as Go recorded it.
+func BuildVersion(set string) string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return cmp.Or(set, info.Main.Version, "(devel)")
+	}
+	return cmp.Or(set, "(devel)")
+}
+
+func newVersion(p *Program) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Example: p.examples(`  dupip version
+  dupip version -o json`),
+		Args: NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			doc := document.Version{Version: p.Version, Go: runtime.Version(), Arch: runtime.GOARCH}
+			return cli.Show(p.Printer(cmd), p.Output, doc, func(printer *cli.Printer, doc document.Version) {
+				fmt.Fprintf(printer.Out, "%s %s (%s, %s/%s)\n", p.Name, doc.Version, doc.Go, runtime.GOOS, doc.Arch)
+			})
+		},
+	}
+	p.AddOutput(cmd)
+	return cmd
+}
