@@ -1,7 +1,10 @@
 // Package schedule has elements in the order in which something is due for them.
 package schedule
 
-import "container/heap"
+import (
+	"container/heap"
+	"time"
+)
 
 // Element is a pointer to what is in one schedule at most, a struct that embeds a [Place].
 type Element[E any] interface {
@@ -69,4 +72,20 @@ func (h *elements[E]) Pop() any {
 	(*h)[last], *h = none, (*h)[:last]
 	*e.place() = 0
 	return e
+}
+
+// Earlier returns the earlier of two times. Zero means never.
+func Earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// Later returns the later of two times. Zero is before all others.
+func Later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
