@@ -17,6 +17,7 @@ import (
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/say"
 )
 
 // checkAgent checks whether an agent runs, is ready, and has our version.
@@ -59,7 +60,7 @@ func noAgent(known *facts) Check {
 // checkInterfaces finds what the agent does not observe, and why.
 func checkInterfaces(_ context.Context, known *facts) Check {
 	s := known.status
-	text := plural(s.ByState[string(links.Attached)], "interface") + " observed"
+	text := say.Plural(s.ByState[string(links.Attached)], "interface", "interfaces") + " observed"
 	for _, worst := range []struct {
 		state  links.State
 		status Status

@@ -181,7 +181,6 @@ func outcome(status Status, advice, format string, args ...any) Check {
 func ok(format string, args ...any) Check           { return outcome(OK, "", format, args...) }
 func skip(format string, args ...any) Check         { return outcome(Skip, "", format, args...) }
 func warn(advice, format string, args ...any) Check { return outcome(Warn, advice, format, args...) }
-
 func fail(advice, format string, args ...any) Check { return outcome(Fail, advice, format, args...) }
 
 const maxText = 1500 // bytes of a finding and an advice, which may have foreign text
@@ -189,12 +188,4 @@ const maxText = 1500 // bytes of a finding and an advice, which may have foreign
 // sanitize makes one line of printable characters.
 func sanitize(text string) string {
 	return document.Text(strings.Join(strings.Fields(text), " "), maxText)
-}
-
-// plural returns "1 pod" or "2 pods".
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document/say"
 )
 
 // joined reports whether the agent should be in a cluster.
@@ -89,7 +90,7 @@ func checkKeys(_ context.Context, known *facts) Check {
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o004 != 0 {
 		return warn("chmod o-r it", "%s: all users of this node may read the keys", path)
 	}
-	return ok("%s, %s", path, plural(n, "key"))
+	return ok("%s, %s", path, say.Plural(n, "key", "keys"))
 }
 
 // checkGossipPort checks whether an agent could listen at the port, with TCP and UDP.

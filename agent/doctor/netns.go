@@ -15,6 +15,7 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/document/say"
 )
 
 // checkProcesses checks whether an agent can find a netns without a name by its processes.
@@ -47,7 +48,7 @@ func checkProcesses(_ context.Context, known *facts) Check {
 	case hidden > 0 && !canTrace():
 		return warn(ptraceAdvice, "of %d processes %d hide their network namespace", total, hidden)
 	}
-	return ok("%d processes of the node, in %s", total, plural(len(others)+1, "network namespace"))
+	return ok("%d processes of the node, in %s", total, say.Plural(len(others)+1, "network namespace", "network namespaces"))
 }
 
 const namesAdvice = "mount the host's /run/netns at the same place with mountPropagation: HostToContainer, and restart the pod"
@@ -70,7 +71,7 @@ func checkNames(_ context.Context, known *facts) Check {
 	switch {
 	case !known.namespaces.contained:
 	case len(lost) > 0:
-		return fail(namesAdvice, "%s lead to no namespace here, though on the host: %s", plural(len(lost), "name"), detector.List(lost))
+		return fail(namesAdvice, "%s lead to no namespace here, though on the host: %s", say.Plural(len(lost), "name", "names"), detector.List(lost))
 	case own[0].Missing && len(names) == 0 && !compared:
 		return warn(namesAdvice, "/run/netns is not mounted into this container")
 	case len(plain) > 0 && len(names) == 0 && !compared:
@@ -80,9 +81,9 @@ func checkNames(_ context.Context, known *facts) Check {
 	case private && !own[0].Missing:
 		return warn(namesAdvice, "the mount at %s is private: names that come later will not be seen", point)
 	}
-	text := plural(len(names), "name") + " under /run/netns"
+	text := say.Plural(len(names), "name", "names") + " under /run/netns"
 	if len(plain) > 0 {
-		text += fmt.Sprintf("; %s: %s", plural(len(plain), "stale file"), detector.List(plain))
+		text += fmt.Sprintf("; %s: %s", say.Plural(len(plain), "stale file", "stale files"), detector.List(plain))
 	}
 	return ok("%s", text)
 }
@@ -157,7 +158,7 @@ func checkPods(ctx context.Context, known *facts) Check {
 		}
 		others = append(others, fmt.Sprintf("%s (%s)", device.Name, device.Reason))
 	}
-	count := plural(len(pods), "pod interface")
+	count := say.Plural(len(pods), "pod interface", "pod interfaces")
 	switch {
 	case len(pods) == 0 && !known.namespaces.hostNetns:
 		return fail("set hostNetwork: true in the pod; outside of pods: run it where the pods' veths are", "no pod interface, and this is not the node's network namespace")
