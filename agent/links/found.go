@@ -45,8 +45,6 @@ type finding struct {
 // link is the event of a link with that index.
 type link int
 
-func (f *findings) count(kind found) { f.counts[kind].Add(1) }
-
 // expect counts what was found unless its event comes within eventTime.
 func (f *findings) expect(kind found, event any, now time.Time) {
 	if f.off {
@@ -78,7 +76,7 @@ func (f *findings) settle(log *slog.Logger, now, next time.Time) time.Time {
 		switch {
 		case !now.Before(until):
 			log.Debug("a resync found what no event told of", "kind", foundNames[finding.kind], "event", finding.event)
-			f.count(finding.kind)
+			f.counts[finding.kind].Add(1)
 			delete(f.waiting, finding)
 		case until.Before(next):
 			next = until

@@ -61,7 +61,11 @@ func (w *Watcher) listHost(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if sum := w.sum(host); sum != w.hostSum {
+	w.hostHash.Reset()
+	for _, a := range host {
+		fmt.Fprintln(&w.hostHash, a.IP, a.Index, a.Device, a.Master, a.MAC)
+	}
+	if sum := w.hostHash.Sum64(); sum != w.hostSum {
 		if w.hostResynced {
 			w.table.found.expect(foundHostAddress, scanNetns(ownNetns), time.Now())
 		}
@@ -71,13 +75,4 @@ func (w *Watcher) listHost(ctx context.Context) error {
 	mainFirst(host, w.table.routes, listSources())
 	w.emit(ctx, Event{Kind: HostAddresses, Host: host})
 	return nil
-}
-
-// sum returns a checksum of the node's own addresses.
-func (w *Watcher) sum(host []HostAddress) uint64 {
-	w.hostHash.Reset()
-	for _, a := range host {
-		fmt.Fprintln(&w.hostHash, a.IP, a.Index, a.Device, a.Master, a.MAC)
-	}
-	return w.hostHash.Sum64()
 }
