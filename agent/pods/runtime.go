@@ -166,9 +166,13 @@ func (rt *runtime) alive(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { cancel(nil) }
 }
 
-func (rt *runtime) list(ctx context.Context) ([]*runtimeapi.PodSandbox, error) {
+func (rt *runtime) list(ctx context.Context) (list []*runtimeapi.PodSandbox, err error) {
 	if rt.cache != nil {
-		return listCache(rt.cache)
+		sandboxes, err := rt.cache.List()
+		for _, id := range sandboxes {
+			list = append(list, &runtimeapi.PodSandbox{Id: id, State: runtimeapi.PodSandboxState_SANDBOX_READY})
+		}
+		return list, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -221,16 +225,7 @@ func (rt *runtime) await(ctx context.Context) error {
 	}
 }
 
-// listCache lists the sandboxes of libcni's cache.
-func listCache(cache *books.Cache) (list []*runtimeapi.PodSandbox, err error) {
-	sandboxes, err := cache.List()
-	for _, id := range sandboxes {
-		list = append(list, &runtimeapi.PodSandbox{Id: id, State: runtimeapi.PodSandboxState_SANDBOX_READY})
-	}
-	return list, err
-}
-
-// readCache reads one of them.
+// readCache reads a sandbox of libcni's cache.
 func readCache(cache *books.Cache, id string) (sandboxStatus, error) {
 	entry, err := cache.Read(id)
 	if err == nil {

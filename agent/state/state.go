@@ -116,7 +116,11 @@ func Open(opts Options) (*Store, State) {
 			return s, State{}
 		}
 	}
-	s.removeTemporary()
+	for _, name := range s.names() {
+		if temporary.MatchString(name) {
+			_ = os.Remove(filepath.Join(opts.Dir, name))
+		}
+	}
 	return s, s.load(time.Now())
 }
 
@@ -223,15 +227,6 @@ func (s *Store) keepCorrupt(lost string, cause error, now time.Time, move func(f
 	old := slices.DeleteFunc(s.names(), func(name string) bool { return !strings.HasPrefix(name, corruptPrefix) })
 	for _, name := range old[:max(len(old)-maxCorrupt, 0)] { // in order of their times
 		_ = os.Remove(filepath.Join(s.opts.Dir, name))
-	}
-}
-
-// removeTemporary removes the temporary files of a killed predecessor.
-func (s *Store) removeTemporary() {
-	for _, name := range s.names() {
-		if temporary.MatchString(name) {
-			_ = os.Remove(filepath.Join(s.opts.Dir, name))
-		}
 	}
 }
 
