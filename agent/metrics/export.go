@@ -7,6 +7,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 // Label values that are exported from the start with 0, so that rates include the first event.
@@ -14,9 +15,6 @@ var (
 	interfaceStates = []string{
 		"attached", "pending", "shadowed", "waiting", "failed", "unsupported", "ignored", "uplink",
 		"unseen_netns", "node_only", "moved", "renamed", // no states: they count interfaces of other states again
-	}
-	memberStates = []string{
-		string(cluster.Alive), string(cluster.Suspect), string(cluster.Dead), string(cluster.Left),
 	}
 )
 
@@ -81,7 +79,7 @@ func (m *Metrics) exportParts(open []detector.Conflict, out *series) {
 }
 
 func exportCluster(s cluster.Status, members []cluster.Member, out *series) {
-	for _, state := range memberStates {
+	for _, state := range document.NodeStates {
 		out.add(gossipMembers, float64(s.Members[cluster.State(state)]), state)
 	}
 	namesakes := 0
