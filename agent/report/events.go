@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/dupip/dupip/detector"
@@ -18,11 +19,7 @@ func (r *Report) WatchConflicts(ctx context.Context) (<-chan document.ConflictEv
 		view := r.newView(open)
 		watch = make(chan document.ConflictEvent, len(open)+watchBuffer)
 		for _, c := range open {
-			at := c.SuspectedAt
-			if c.State == detector.Confirmed {
-				at = c.ConfirmedAt
-			}
-			watch <- document.ConflictEvent{Type: c.State.String(), At: at.Round(0), Conflict: view.conflict(c)}
+			watch <- document.ConflictEvent{Type: c.State.String(), At: cmp.Or(c.ConfirmedAt, c.SuspectedAt).Round(0), Conflict: view.conflict(c)}
 		}
 		r.watches[watch] = true
 	})

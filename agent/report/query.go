@@ -145,7 +145,7 @@ func (r *Report) localAnswer(q cluster.Query) (a document.Answer) {
 			break
 		}
 		a.Captures, a.Omitted = r.Captured.Of(q.IP, func(h detector.Holder) detector.Holder {
-			if i := r.Table.Interface(h.Interface); i != nil && i.Holder == h.ID {
+			if i := r.interfaceOf(h); i != nil {
 				return i.Describe(h.MAC) // it may have been named since
 			}
 			return h
