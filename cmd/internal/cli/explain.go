@@ -48,7 +48,12 @@ func (p *Printer) Explanation(e document.Explanation) {
 type stories struct{ *Printer }
 
 func (s stories) story(story document.Story) {
-	s.verdict(story)
+	for _, line := range Verdict(story, s.Paint) {
+		s.wrapped(2+len(line)-len(strings.TrimLeft(line, " ")), line)
+	}
+	if text := say.Meant(story.Conflict); text != "" {
+		s.wrapped(2, "  "+text)
+	}
 	s.holders(story)
 	if len(story.Former) > 0 {
 		s.println("\nWho had it before, the last one first:")
@@ -63,15 +68,6 @@ func (s stories) story(story document.Story) {
 	layout := clock(story.Notes[0].At)
 	for n, text := range Notes(story) {
 		s.wrapped(3+len(layout), fmt.Sprintf("  %s  %s", story.Notes[n].At.Local().Format(layout), text))
-	}
-}
-
-func (s stories) verdict(story document.Story) {
-	for _, line := range Verdict(story, s.Paint) {
-		s.wrapped(2+len(line)-len(strings.TrimLeft(line, " ")), line)
-	}
-	if text := say.Meant(story.Conflict); text != "" {
-		s.wrapped(2, "  "+text)
 	}
 }
 

@@ -73,7 +73,6 @@ type limited struct {
 	debug *debugLines
 }
 
-// Handle implements [slog.Handler].
 func (l limited) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level < slog.LevelInfo && !l.debug.allow(r.Message) {
 		return nil
@@ -81,12 +80,10 @@ func (l limited) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, r)
 }
 
-// WithAttrs implements [slog.Handler].
 func (l limited) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return limited{l.Handler.WithAttrs(attrs), l.debug}
 }
 
-// WithGroup implements [slog.Handler].
 func (l limited) WithGroup(name string) slog.Handler {
 	return limited{l.Handler.WithGroup(name), l.debug}
 }
