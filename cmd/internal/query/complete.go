@@ -40,15 +40,6 @@ var selectors = map[string]func(b document.Binding) string{
 	"pod": func(b document.Binding) string { return b.Pod.String() },
 }
 
-// complete completes the values of selectors from what a document has, so that each selects something of it.
-func complete[T any](cmd *cobra.Command, flags *queryFlags, get asking[T], holders func(T) []document.Binding) {
-	for name, value := range selectors {
-		if cmd.Flags().Lookup(name) != nil {
-			_ = cmd.RegisterFlagCompletionFunc(name, completion(flags.program, flags.parse, get, holders, value))
-		}
-	}
-}
-
 // completeAddress completes the only argument of a command: an address that is seen.
 func completeAddress(p *Program) cobra.CompletionFunc {
 	return OnlyArgument(completion(p, p.all, (*api.Client).Bindings, bindingList.elements, selectors["ip"]))
