@@ -8,6 +8,7 @@ import (
 	"io"
 	"regexp"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/dupip/dupip/agent/api"
@@ -59,7 +60,9 @@ func (p *plugin) forward(ctx context.Context, pod string, port int) (*forward, e
 	}
 	running, end := context.WithCancel(ctx)
 	cmd, stderr := p.command(running, "port-forward", "pod/"+pod, ports, "--address=127.0.0.1")
-	inOwnGroup(cmd)
+	// It has no terminal. A program that kubectl is a script for is in its group, and ends with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	out, stdout := io.Pipe()
 	cmd.Stdout = stdout
 	if err := cmd.Start(); err != nil {

@@ -12,12 +12,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
-	"syscall"
 	"time"
-
-	"github.com/spf13/cobra"
-
-	"github.com/dupip/dupip/cmd/internal/query"
 )
 
 // reporters selects the pods of reporters, whatever the release is called.
@@ -39,14 +34,6 @@ var passed = []struct{ name, usage string }{
 	{"as-group", "`group` to impersonate; repeatable"},
 	{"as-uid", "`UID` to impersonate"},
 	{"request-timeout", "`time` that a request of kubectl to the API server may take"},
-}
-
-func (p *plugin) addConnection(root *cobra.Command) {
-	p.connection = make(map[string]*[]string)
-	for _, flag := range passed {
-		p.connection[flag.name] = root.PersistentFlags().StringArray(flag.name, nil, flag.usage)
-	}
-	query.CompletePaths(root, "kubeconfig")
 }
 
 // plain matches words that no shell changes.
@@ -71,12 +58,6 @@ func (p *plugin) command(ctx context.Context, args ...string) (*exec.Cmd, *messa
 	cmd, stderr := exec.CommandContext(ctx, cmp.Or(os.Getenv("KUBECTL"), "kubectl"), args...), new(messages)
 	cmd.Stderr, cmd.WaitDelay = stderr, endTime
 	return cmd, stderr
-}
-
-// inOwnGroup makes a process that has no terminal the head of a group, so that one that kubectl is a script for ends with it.
-func inOwnGroup(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 }
 
 // pods names the pods of reporters that are ready.

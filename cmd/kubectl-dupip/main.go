@@ -76,7 +76,11 @@ Exit codes: 0 done; 1 failed; 3 with --exit-code, if there is a conflict or a fi
 	})
 	root.PersistentFlags().StringVar(&p.namespace, "dupip-namespace", cmp.Or(os.Getenv("DUPIP_NAMESPACE"), cli.PluginNamespace),
 		"namespace in which dupip is installed; also the variable DUPIP_NAMESPACE")
-	p.addConnection(root)
+	p.connection = make(map[string]*[]string)
+	for _, flag := range passed {
+		p.connection[flag.name] = root.PersistentFlags().StringArray(flag.name, nil, flag.usage)
+	}
+	query.CompletePaths(root, "kubeconfig")
 	check := root.PersistentPreRunE
 	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
 		p.Commands = p.Name
