@@ -101,27 +101,22 @@ func (d *documents) forget(members []cluster.Member) {
 	maps.DeleteFunc(d.summaries, func(node string, _ summary) bool { return !known[node] })
 }
 
-// Bindings implements [api.Backend].
 func (d *documents) Bindings(ctx context.Context, q document.Query) (document.Bindings, error) {
 	return ask(ctx, d, question{cluster.QueryBindings, q}, func(c *collect.Collection) (document.Bindings, error) { return c.Bindings(q), nil })
 }
 
-// Conflicts implements [api.Backend].
 func (d *documents) Conflicts(ctx context.Context, q document.Query) (document.Conflicts, error) {
 	return ask(ctx, d, question{cluster.QueryConflicts, q}, func(c *collect.Collection) (document.Conflicts, error) { return c.Conflicts(q), nil })
 }
 
-// Explain implements [api.Backend].
 func (d *documents) Explain(ctx context.Context, q document.Query) (document.Explanation, error) {
 	return ask(ctx, d, question{cluster.QueryStories, q}, func(c *collect.Collection) (document.Explanation, error) { return c.Explanation(q), nil })
 }
 
-// Audit implements [api.Backend].
 func (d *documents) Audit(ctx context.Context, q document.Query) (document.Audit, error) {
 	return ask(ctx, d, question{cluster.QueryFindings, q}, func(c *collect.Collection) (document.Audit, error) { return c.Audit(q), nil })
 }
 
-// Captures implements [api.Backend].
 func (d *documents) Captures(ctx context.Context, q document.Query) (document.Captures, error) {
 	return ask(ctx, d, question{cluster.QueryCaptures, q}, func(c *collect.Collection) (document.Captures, error) { return c.Captures(q), nil })
 }

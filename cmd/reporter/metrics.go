@@ -22,27 +22,7 @@ type metrics struct {
 	refused               prometheus.Counter
 	skipped               prometheus.Counter
 	skippedBefore         uint64
-	judgements            *judgements
-}
-
-// judgements exports the last judgements of conflicts. Its methods are safe for concurrent use.
-type judgements struct {
-	desc *prometheus.Desc
-	last atomic.Pointer[[]events.Judgement]
-}
-
-func (j *judgements) set(all []events.Judgement) { j.last.Store(&all) }
-
-// Describe implements [prometheus.Collector].
-func (j *judgements) Describe(to chan<- *prometheus.Desc) { to <- j.desc }
-
-// Collect implements [prometheus.Collector].
-func (j *judgements) Collect(to chan<- prometheus.Metric) {
-	if all := j.last.Load(); all != nil {
-		for _, judgement := range *all {
-			to <- prometheus.MustNewConstMetric(j.desc, prometheus.GaugeValue, 1, judgement.Network, judgement.IP, judgement.Cause, judgement.Confidence, judgement.Text)
-		}
-	}
+	judgements            atomic.Pointer[[]events.Judgement] // the last ones
 }
 
 func newMetrics() *metrics {
@@ -63,11 +43,17 @@ func newMetrics() *metrics {
 		unread:   counter("dupip_reporter_lists_failed_total", "Times that a replica began to write without all of its Events."),
 		refused:  counter("dupip_reporter_reports_refused_total", "Reports of agents that are not valid: of another version, or forged."),
 		skipped:  counter("dupip_reporter_events_skipped_total", "Pods without an Event: the conflict ended before their turn, or there were too many."),
-		judgements: &judgements{desc: prometheus.NewDesc("dupip_conflict_judgement_info",
-			"What is decided about a confirmed conflict by the facts of all nodes, always 1. At most 100, and 10 of one network: the oldest.",
-			[]string{"network", "ip", "cause", "confidence", "judgement"}, nil)},
 	}
-	m.registry.MustRegister(m.leader, m.open, m.members, m.pending, m.written, m.failed, m.unread, m.refused, m.skipped, m.judgements,
+	judgement := prometheus.NewDesc("dupip_conflict_judgement_info",
+		"What is decided about a confirmed conflict by the facts of all nodes, always 1. At most 100, and 10 of one network: the oldest.",
+		[]string{"network", "ip", "cause", "confidence", "judgement"}, nil)
+	m.judgements.Store(new([]events.Judgement))
+	m.registry.MustRegister(m.leader, m.open, m.members, m.pending, m.written, m.failed, m.unread, m.refused, m.skipped,
+		prometheus.CollectorFunc(func(to chan<- prometheus.Metric) {
+			for _, j := range *m.judgements.Load() {
+				to <- prometheus.MustNewConstMetric(judgement, prometheus.GaugeValue, 1, j.Network, j.IP, j.Cause, j.Confidence, j.Text)
+			}
+		}),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -163,7 +163,9 @@ func (r *reporter) turn(ctx context.Context, now time.Time) {
 	r.turned.Store(now.Unix())
 	if age := now.Sub(r.looked); age >= membersEvery || r.reported && age >= membersAgain || r.agents.Load() == 0 {
 		r.looked, r.reported = now, false
-		r.look(now)
+		members := r.gossip.Members()
+		r.agents.Store(int64(r.planner.Members(members, now)))
+		r.documents.forget(members)
 	}
 	until := r.election.Until()
 	holds := now.Before(until)
@@ -184,14 +186,7 @@ func (r *reporter) turn(ctx context.Context, now time.Time) {
 		}
 	}
 	r.metrics.set(r.planner.Stats(), r.leading, int(r.agents.Load()))
-	r.metrics.judgements.set(r.planner.Judgements(now))
-}
-
-// look tells the planner whose agents are alive.
-func (r *reporter) look(now time.Time) {
-	members := r.gossip.Members()
-	r.agents.Store(int64(r.planner.Members(members, now)))
-	r.documents.forget(members)
+	r.metrics.judgements.Store(new(r.planner.Judgements(now)))
 }
 
 // request makes a request in the background, if this replica may still write then, and applies its result in the loop.

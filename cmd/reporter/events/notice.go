@@ -42,21 +42,16 @@ type notice struct {
 
 	began time.Time
 	ended time.Time // zero while it goes on
-	present
+	// What the API server has: the Event, renewed last at renewed, and with closed that of the end.
+	written, closed bool
+	renewed         time.Time
+	count           int
 	// crowded: it had to wait for its turn.
 	crowded bool
 	held    time.Time // it failed: not before this, and after those that did not
 	named   time.Time // not before this while the conflict is open, because a new holder has no name yet; zero if none may get one
 	heard   time.Time // when it was made
 	coming  bool      // facts of holders are missing
-}
-
-// present is what of a notice the API server has.
-type present struct {
-	// The Event is there, and was renewed last at renewed. closed: that of the end is there, too.
-	written, closed bool
-	renewed         time.Time
-	count           int
 }
 
 func (n *notice) onPod() bool { return n.reason == ReasonDuplicate }
@@ -97,7 +92,10 @@ func podNotice(c document.Conflict, of int) *notice {
 	if of == 0 {
 		other = c.Holders[1]
 	}
-	n.related = reference(other)
+	n.related = new(nodeReference(other.Node))
+	if other.Pod != nil {
+		n.related = new(podReference(other.Pod))
+	}
 	n.note = fmt.Sprintf("%s also has this pod's address %s%s", described(other), c.IP, inNetwork(c.Network))
 	if more := len(c.Holders) - 2; more > 0 {
 		n.note += fmt.Sprintf(", and %d more", more)
@@ -131,15 +129,6 @@ func podReference(p *document.Pod) kube.Reference {
 // nodeReference has the name as UID, as kubelet's Events, so that "kubectl describe node" finds it.
 func nodeReference(node string) kube.Reference {
 	return kube.Reference{APIVersion: "v1", Kind: "Node", Name: cluster.NodeName(node), UID: cluster.NodeName(node)}
-}
-
-// reference is the pod of a holder, or else its node.
-func reference(b document.Binding) *kube.Reference {
-	r := nodeReference(b.Node)
-	if b.Pod != nil {
-		r = podReference(b.Pod)
-	}
-	return &r
 }
 
 // event is the Event of a notice, or that of its end.
