@@ -71,9 +71,7 @@ func text(err error) string {
 func (r *Report) addParts(doc *document.Status) {
 	doc.Ready = r.Table.Ready()
 	for _, n := range r.Table.Config().Networks() {
-		doc.Networks = append(doc.Networks, document.NetworkStatus{
-			Name: n.Name, Scope: string(n.Scope), Solicit: n.Solicit,
-		})
+		doc.Networks = append(doc.Networks, document.NetworkStatus{Name: n.Name, Scope: string(n.Scope), Solicit: n.Solicit})
 	}
 	doc.ByState = r.byState()
 	for i := range r.Table.All() {
