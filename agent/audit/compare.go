@@ -165,9 +165,7 @@ func (c *comparison) add(r *reading) (findings []document.Finding, omitted int, 
 func (c *comparison) restart() { c.candidates = nil }
 
 // compareLive looks for an address that a pod has without a reservation.
-func (c *comparison) compareLive(
-	l Live, all []*books.Reserved, runtime runtime, reserved map[owner]bool, found func(document.Finding),
-) {
+func (c *comparison) compareLive(l Live, all []*books.Reserved, runtime runtime, reserved map[owner]bool, found func(document.Finding)) {
 	var here []document.Finding
 	for _, b := range all {
 		o := owner{b.Store, l.IP, l.Sandbox}

@@ -88,7 +88,7 @@ func (s *Store) put(newest State, now time.Time) (pause time.Duration) {
 		return w.pause
 	}
 	if failed != nil {
-		s.log.Info("the state is written again", "file", s.path)
+		s.opts.Log.Info("the state is written again", "file", s.path)
 	}
 	w.sum, w.pause = sum, 0
 	s.status.Store(&status{written: now, bytes: len(body)})
@@ -100,7 +100,7 @@ func (s *Store) failed(err error) {
 	last := s.status.Load()
 	s.status.Store(&status{last.written, err, last.bytes})
 	if last.err == nil {
-		s.log.Warn("writing the state failed: a restart would lose conflicts and history; "+
+		s.opts.Log.Warn("writing the state failed: a restart would lose conflicts and history; "+
 			"free disk space or set --state-dir to a writable directory", "file", s.path, "error", err)
 	}
 }

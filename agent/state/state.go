@@ -56,7 +56,6 @@ type Options struct {
 type Store struct {
 	opts    Options
 	path    string
-	log     *slog.Logger
 	pending chan State // the newest, not written yet
 	off     bool       // another process uses the directory; nothing is ever written
 	status  atomic.Pointer[status]
@@ -100,15 +99,13 @@ func CheckOwner(info *unix.Stat_t) error {
 // been renamed. After a reboot confirmed conflicts become history, resolved now, and suspicions are dropped: no
 // pod survives, and the kernel reuses netns cookies. Holders of other nodes do not change. Interfaces of an earlier boot are forgotten.
 func Open(opts Options) (*Store, State) {
-	s := &Store{
-		opts: opts, path: filepath.Join(opts.Dir, fileName), pending: make(chan State, 1),
-		log: cmp.Or(opts.Log, slog.New(slog.DiscardHandler)),
-	}
+	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
+	s := &Store{opts: opts, path: filepath.Join(opts.Dir, fileName), pending: make(chan State, 1)}
 	s.status.Store(&status{})
 	if err := s.writer.lock(opts.Dir); err != nil {
 		if s.off = errors.Is(err, errLocked); s.off {
 			s.status.Store(&status{err: err})
-			s.log.Warn("the state is not kept: a restart will lose conflicts and history", "directory", opts.Dir, "error", err)
+			s.opts.Log.Warn("the state is not kept: a restart will lose conflicts and history", "directory", opts.Dir, "error", err)
 			return s, State{}
 		}
 		s.failed(err)
@@ -220,9 +217,9 @@ func afterReboot(snapshot *detector.Snapshot, now time.Time) {
 func (s *Store) keepCorrupt(lost string, cause error, now time.Time, move func(from, to string) error) {
 	corrupt := filepath.Join(s.opts.Dir, corruptPrefix+now.UTC().Format("20060102T150405.000000Z"))
 	if err := move(s.path, corrupt); err != nil {
-		s.log.Warn("the state is invalid; renaming the file failed", "lost", lost, "error", cause, "file", s.path, "renameError", err)
+		s.opts.Log.Warn("the state is invalid; renaming the file failed", "lost", lost, "error", cause, "file", s.path, "renameError", err)
 	} else {
-		s.log.Warn("the state is invalid; the file was renamed", "lost", lost, "error", cause, "file", corrupt)
+		s.opts.Log.Warn("the state is invalid; the file was renamed", "lost", lost, "error", cause, "file", corrupt)
 	}
 	old := slices.DeleteFunc(s.names(), func(name string) bool { return !strings.HasPrefix(name, corruptPrefix) })
 	for _, name := range old[:max(len(old)-maxCorrupt, 0)] { // in order of their times
