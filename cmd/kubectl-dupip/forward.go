@@ -27,6 +27,12 @@ type forward struct {
 
 func (f *forward) address() string { return fmt.Sprintf("127.0.0.1:%d", f.port) }
 
+// stop ends kubectl, and waits for that.
+func (f *forward) stop() {
+	f.end()
+	<-f.done
+}
+
 func (f *forward) client() *api.Client { return api.NewReporterClient(f.address()) }
 
 // answers returns an error if the reporter does not answer.
@@ -83,14 +89,12 @@ func (p *plugin) forward(ctx context.Context, pod string, port int) (*forward, e
 	case <-f.done:
 		return nil, p.failure(ctx, ended, stderr)
 	case <-time.After(forwardTime):
-		end()
-		<-f.done
+		f.stop()
 		return nil, fmt.Errorf("kubectl has not forwarded a port to pod %s within %s", pod, forwardTime)
 	case f.port = <-forwarded:
 	}
 	if err := f.answers(ctx); err != nil {
-		end()
-		<-f.done
+		f.stop()
 		return nil, fmt.Errorf("the reporter in pod %s does not answer: %w", pod, err)
 	}
 	return f, nil

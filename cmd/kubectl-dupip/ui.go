@@ -62,8 +62,7 @@ func (p *plugin) watch(cmd *cobra.Command, f *forward) {
 			return
 		case <-look:
 			if f.answers(cmd.Context()) != nil {
-				f.end()
-				<-f.done
+				f.stop()
 				return
 			}
 		}
