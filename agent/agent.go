@@ -156,9 +156,7 @@ func (a *Agent) assemble(c *config.Config) error {
 		return err
 	}
 	var predecessor state.State
-	a.store, predecessor = state.Open(state.Options{
-		Log: a.opts.Log, Dir: a.opts.StateDir, Node: a.node.Name, BootID: a.node.Boot,
-	})
+	a.store, predecessor = state.Open(state.Options{Log: a.opts.Log, Dir: a.opts.StateDir, Node: a.node.Name, BootID: a.node.Boot})
 	mac := probe.MAC(a.node.Name, a.node.Boot)
 	l := newLoop(core.Options{
 		Log: a.opts.Log, MinOverlap: a.opts.MinOverlap, ScansMute: a.opts.ConfiguredEvidence != Off, Cluster: a.cluster,

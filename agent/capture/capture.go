@@ -110,9 +110,9 @@ func (s *Set) follow(conflict *detector.Conflict, b *detector.Binding, now time.
 			s.stop(c)
 		}
 		c.holder, c.until = b.Holder, time.Time{}
-	}
-	if c != nil && (len(c.addresses) > 0 || c.full()) {
-		return
+		if len(c.addresses) > 0 || c.full() {
+			return
+		}
 	}
 	addresses := s.addressesOf(b)
 	if len(addresses) == 0 || c == nil && !s.makeRoom() {

@@ -181,6 +181,7 @@ func outcome(status Status, advice, format string, args ...any) Check {
 func ok(format string, args ...any) Check           { return outcome(OK, "", format, args...) }
 func skip(format string, args ...any) Check         { return outcome(Skip, "", format, args...) }
 func warn(advice, format string, args ...any) Check { return outcome(Warn, advice, format, args...) }
+
 func fail(advice, format string, args ...any) Check { return outcome(Fail, advice, format, args...) }
 
 const maxText = 1500 // bytes of a finding and an advice, which may have foreign text

@@ -163,9 +163,7 @@ func (d *drill) take(ctx context.Context) error {
 		return err
 	}
 	lifetime := int((d.timeout + d.hold + drillLeft).Seconds())
-	address := &netlink.Addr{
-		IPNet: &net.IPNet{IP: d.ip.AsSlice(), Mask: net.CIDRMask(32, 32)}, ValidLft: lifetime, PreferedLft: lifetime,
-	}
+	address := &netlink.Addr{IPNet: &net.IPNet{IP: d.ip.AsSlice(), Mask: net.CIDRMask(32, 32)}, ValidLft: lifetime, PreferedLft: lifetime}
 	d.start = time.Now()
 	switch err := netlink.AddrAdd(d.link, address); {
 	case errors.Is(err, unix.EEXIST):
