@@ -437,7 +437,7 @@ func (n *fakeNode) dropped(reason string) uint64 { return n.Status().Dropped[rea
 func (n *fakeNode) unacked() (count int) {
 	n.state.Lock()
 	defer n.state.Unlock()
-	count, _, _ = n.Gossip.post.unacked(n.Gossip.roster.Self(), time.Now().Add(time.Minute))
+	count, _, _ = n.post.unacked(n.roster.Self(), time.Now().Add(time.Minute))
 	return count
 }
 

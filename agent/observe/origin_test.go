@@ -226,7 +226,7 @@ func TestHostEndRenamed(t *testing.T) {
 	i := w.add("veth0", "", "eth0", 2, 7)
 	w.change(i, func(l *links.Interface) { l.Name = "cali0" })
 	w.change(i, func(l *links.Interface) { l.View.Peer = "net7" })
-	if got := i.Network(); got != "default" || len(w.origins.all) != 1 || w.Origins()[0].Name != "cali0" {
+	if got := i.Network(); got != "default" || len(w.all) != 1 || w.Origins()[0].Name != "cali0" {
 		t.Errorf("network %q, origins %+v", got, w.Origins())
 	}
 }
@@ -239,8 +239,8 @@ func TestOriginsAreBounded(t *testing.T) {
 		i := w.add("veth", "", "eth0", 10+n, uint64(10+n))
 		w.Update(links.Event{Kind: links.Removed, Interface: i.Interface}, time.Now())
 	}
-	if n := len(w.origins.all); n > MaxOrigins || w.origins.all[kept.Origin.HostEnd] != kept.Origin {
-		t.Errorf("%d origins, that of an interface: %v", n, w.origins.all[kept.Origin.HostEnd])
+	if n := len(w.all); n > MaxOrigins || w.all[kept.Origin.HostEnd] != kept.Origin {
+		t.Errorf("%d origins, that of an interface: %v", n, w.all[kept.Origin.HostEnd])
 	}
 }
 

@@ -48,7 +48,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 			awaiting: awaiting{requests: make(map[scanKey]requested)},
 		}
 		t.interfaces[ref] = i
-		t.Own.followPrimary(i, t.origins.set(i))
+		t.Own.followPrimary(i, t.set(i))
 		i.base = t.networks.base(i)
 	} else {
 		before = i.View
@@ -116,7 +116,7 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 	}
 	i.Interface, i.Holder = next, holder
 	rules := subject(before, i.Origin.Peer)
-	t.Own.followPrimary(i, t.origins.set(i))
+	t.Own.followPrimary(i, t.set(i))
 	i.rebase()
 	i.moves = i.moves || before.PortVLAN != next.PortVLAN || !t.networks.config.SameRules(rules, subject(next, i.Origin.Peer))
 	return all

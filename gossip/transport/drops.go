@@ -69,9 +69,9 @@ func (t *Transport) Problems(now time.Time) (all []string) {
 			all = append(all, *problem)
 		}
 	}
-	t.drops.mu.Lock()
-	defer t.drops.mu.Unlock()
-	for why, last := range t.drops.lasts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for why, last := range t.lasts {
 		if !last.at.IsZero() && now.Sub(last.at) < mistakeFor {
 			all = append(all, fmt.Sprintf(mistakes[why], last.from))
 		}
