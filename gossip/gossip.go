@@ -39,19 +39,6 @@ const (
 	maxMessages = 4096
 )
 
-// Network is what carries messages between members and knows who they are: a [members.Members], where its methods
-// are described, or a simulation. Its methods are safe for concurrent use. It calls a [members.Handler], but not
-// before Send or Rejoin return, which are called with a lock held.
-type Network interface {
-	Run(ctx context.Context) error
-	Send(to wire.MemberID, payload []byte) error
-	Request(ctx context.Context, to wire.MemberID, request []byte, reading chan struct{}, use func(reply []byte) error) error
-	Rejoin()
-	Status() cluster.Status
-	// Cut is when nobody answered this node for a minute or more the last time; zero if that never was.
-	Cut() (from, until time.Time)
-}
-
 // Options are the identity of this member and how it reaches other members.
 type Options struct {
 	// Replicas is how many keepers an address has, 1 to 16; 0 is DefaultReplicas.

@@ -1,8 +1,10 @@
 package gossip
 
 import (
+	"context"
 	"time"
 
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/lease"
 	"github.com/dupip/dupip/gossip/retry"
 	"github.com/dupip/dupip/gossip/roster"
@@ -30,6 +32,19 @@ const (
 
 	_ = uint(transport.MaxPayload - wire.MaxPacket) // every packet fits a datagram
 )
+
+// Network is what carries messages between members and knows who they are: a [members.Members], where its methods
+// are described, or a simulation. Its methods are safe for concurrent use. It calls a [members.Handler], but not
+// before Send or Rejoin return, which are called with a lock held.
+type Network interface {
+	Run(ctx context.Context) error
+	Send(to wire.MemberID, payload []byte) error
+	Request(ctx context.Context, to wire.MemberID, request []byte, reading chan struct{}, use func(reply []byte) error) error
+	Rejoin()
+	Status() cluster.Status
+	// Cut is when nobody answered this node for a minute or more the last time; zero if that never was.
+	Cut() (from, until time.Time)
+}
 
 // post sends messages to other nodes: those that must be acknowledged again and again, and all of them gathered into packets, in the
 // order in which these were begun. It must not know what the messages say.

@@ -47,6 +47,30 @@ type Interface struct {
 	lostLogged time.Time
 }
 
+// scanKey is what is scanned for in the kernel of a pod.
+type scanKey struct {
+	ip   netip.Addr
+	vlan bpf.VLAN
+}
+
+// awaiting is what waits for a scan of the netns of an interface.
+type awaiting struct {
+	// requests has what is scanned for in the kernel of the pod.
+	requests map[scanKey]requested
+	records  []bpf.Record
+}
+
+// requested is when a scan was requested first and last. A scan may be the answer to the first and too old for the last.
+type requested struct{ first, last time.Time }
+
+// refused counts packets that made no record because a limit was reached.
+type refused struct {
+	// last is the latest reading, previous the sum of the programs that were attached before.
+	last, previous bpf.Counters
+	sampled        uint64 // the sum at the last sample
+	warned         time.Time
+}
+
 // placed is in which networks an interface is.
 type placed struct {
 	networks *networks

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"time"
 
 	"github.com/dupip/dupip/bpf"
@@ -191,22 +190,6 @@ func (t *Table) Tick(now time.Time) {
 const maxScanRequests = 1024
 
 var tooManyRequests = bounds.New("addresses to scan for")
-
-// scanKey is what is scanned for in the kernel of a pod.
-type scanKey struct {
-	ip   netip.Addr
-	vlan bpf.VLAN
-}
-
-// awaiting is what waits for a scan of the netns of an interface.
-type awaiting struct {
-	// requests has what is scanned for in the kernel of the pod.
-	requests map[scanKey]requested
-	records  []bpf.Record
-}
-
-// requested is when a scan was requested first and last. A scan may be the answer to the first and too old for the last.
-type requested struct{ first, last time.Time }
 
 // request has a scan look for an address.
 func (w *awaiting) request(key scanKey, now time.Time) {

@@ -18,14 +18,6 @@ const (
 	floodPause = 10 * time.Minute
 )
 
-// refused counts packets that made no record because a limit was reached.
-type refused struct {
-	// last is the latest reading, previous the sum of the programs that were attached before.
-	last, previous bpf.Counters
-	sampled        uint64 // the sum at the last sample
-	warned         time.Time
-}
-
 func (r *refused) total() bpf.Counters { return plus(r.previous, r.last) }
 
 // read takes a reading. Counters restart from 0 when a program is attached again.
