@@ -1,6 +1,6 @@
-// Package probe decides which addresses a node probes in its own pods, when and how often, and sends
-// the ARP probes and neighbour solicitations. It owns the guards that keep a probe from hurting a
-// pod, the budget, and the pending probes of addresses that a silent pod has configured.
+// Package probe decides which addresses a node probes in its own pods, when and how often, and sends the ARP probes and neighbour
+// solicitations. It owns the guards that keep a probe from hurting a pod, the budget, and the pending probes of addresses that a silent
+// pod has configured.
 //
 // It does not read answers; they come back through the observer. It knows nothing about other nodes
 // and conflicts.
@@ -24,23 +24,18 @@ import (
 	"github.com/dupip/dupip/internal/schedule"
 )
 
-// echoWithin is how late our own probe may come back for its sender to count as a mirror. Later, a
-// host that has learned our MAC could fake one.
-const echoWithin = 2 * time.Second
-
 const (
+	// echoWithin is how late our own probe may come back for its sender to count as a mirror. Later, a host that has learned our MAC could
+	// fake one.
+	echoWithin = 2 * time.Second
 	// lateTime is how late after the last probe an answer may come, doubtTime how long answers in a row are late at most.
 	lateTime  = 2 * time.Second
 	doubtTime = 5 * time.Second
-)
+	// maxSent limits the sent probes that are remembered for one interface.
+	maxSent = 256
 
-// maxSent limits the sent probes that are remembered for one interface.
-const maxSent = 256
-
-// The probes of one interface are limited, so that a pod with many addresses leaves most of the node's budget to
-// others. The limits are lower than the observer's limits for answers (bpf/include/config.h): an answer that is not
-// recorded would count as silence.
-const (
+	// The probes of one interface are limited, so that a pod with many addresses leaves most of the node's budget to others. The limits are
+	// lower than the observer's limits for answers (bpf/include/config.h): an answer that is not recorded would count as silence.
 	interfaceRate  = 180 // per second
 	interfaceBurst = 360
 )
