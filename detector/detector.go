@@ -53,9 +53,12 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 	if !ok {
 		return d.effects()
 	}
-	checked, lost := d.verifier.sighted(b, &s, now)
-	d.lose(b, lost, now)
-	if fresh || changed || checked { // otherwise deadlines only moved to later times
+	if b.check != nil {
+		checked, lost := d.verifier.sighted(b, &s, now)
+		d.lose(b, lost, now)
+		changed = changed || checked
+	}
+	if fresh || changed { // otherwise deadlines only moved to later times
 		d.update(b.entry, now)
 	}
 	return d.effects()
@@ -162,6 +165,9 @@ func (d *Detector) update(e *entry, now time.Time) {
 
 // effects returns what the caller has to do since they were returned last.
 func (d *Detector) effects() Effects {
+	if d.verifier.probes == nil && d.conflicts.events == nil && d.table.refusal == "" { // mostly
+		return Effects{}
+	}
 	fx := Effects{d.verifier.probes, d.conflicts.events, d.table.refusal}
 	d.verifier.probes, d.conflicts.events, d.table.refusal = nil, nil, ""
 	return fx

@@ -92,11 +92,10 @@ func (v *verifier) advance(b *binding, now time.Time) *loss {
 	return nil
 }
 
-// sighted updates a check by a sighting of its holder. It reports whether that changed anything. The binding may be lost.
+// sighted updates the check of a binding by a sighting of its holder. It reports whether that changed anything. The binding may be lost.
 func (v *verifier) sighted(b *binding, s *Sighting, now time.Time) (changed bool, lost *loss) {
 	c := b.check
 	switch {
-	case c == nil:
 	case c.phase == probing:
 		switch {
 		case !s.Answer || s.At.Before(c.began):
