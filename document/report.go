@@ -20,7 +20,7 @@ type report struct {
 // reportSize bounds the JSON of a report: it has [MaxHolders] holders at most, whose texts are names.
 var reportSize = size{bytes: 256 << 10, elements: 4 * MaxHolders, fields: 64 * MaxHolders}
 
-var tooLong = bounds.New("facts, books or holders for a report")
+var tooLong = bounds.New("report shortened to fit a packet")
 
 // EncodeReport returns a conflict as its node tells a reporter, in JSON packed by gzip, in at most limit bytes. From one that is too
 // long it leaves out facts, the most important ones last, then what books say, holders, the last ones, and the ends of texts. at is now.

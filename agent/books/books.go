@@ -25,9 +25,9 @@ const (
 )
 
 var (
-	tooManyHostEnds = bounds.New("host ends in a CNI result")
-	tooManyRanges   = bounds.New("ranges of a host-local network")
-	tooManyEntries  = bounds.New("files in libcni's cache")
+	tooManyHostEnds = bounds.New("too many host ends in a CNI result")
+	tooManyRanges   = bounds.New("too many ranges of a host-local network")
+	tooManyEntries  = bounds.New("too many files in libcni's cache")
 )
 
 // Result is what the network plugins reported about the primary network of one sandbox (CNI specification 1.1, "ADD

@@ -42,7 +42,7 @@ type Options struct {
 	VLANs func(h detector.Holder, network string) []bpf.VLAN
 }
 
-var tooManyHolders = bounds.New("holders to capture the packets of")
+var tooManyHolders = bounds.New("too many holders to capture the packets of")
 
 // Set has the frames of holders on this node. It is not safe for concurrent use.
 type Set struct {

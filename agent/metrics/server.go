@@ -66,7 +66,7 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 	return nil
 }
 
-var tooManyConnections = bounds.New("connections to the metrics")
+var tooManyConnections = bounds.New("too many connections to the metrics")
 
 // connections limits the open connections of a server. When a new connection exceeds the limit, it
 // closes the connection whose state changed longest ago. New connections do not wait, so the kubelet's

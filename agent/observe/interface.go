@@ -299,7 +299,7 @@ const (
 	maxClaims = 1024
 )
 
-var tooManyClaims = bounds.New("addresses that a pod only announces")
+var tooManyClaims = bounds.New("too many addresses that a pod only announces")
 
 // claims reports whether a record is a claim, and notes it. The pod has the address on a device that is not observed, such
 // as a bridge of its own, and announces it unasked on this interface: neighbours that believe it send their packets here.

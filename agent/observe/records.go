@@ -28,7 +28,7 @@ const (
 	droppedGone  = "interface gone"
 	droppedVLANs = "too many VLANs"
 	droppedScan  = "waiting for a scan"
-	droppedView  = "addresses, devices or routes of a pod"
+	droppedView  = "too many addresses, devices or routes of a pod"
 )
 
 // records has those that wait for an event about their interface, and counts those that make no observation.
@@ -189,7 +189,7 @@ func (t *Table) Tick(now time.Time) {
 // maxScanRequests limits the addresses that are scanned for behind one interface, to as many as are listed.
 const maxScanRequests = 1024
 
-var tooManyRequests = bounds.New("addresses to scan for")
+var tooManyRequests = bounds.New("too many addresses to scan for")
 
 // request has a scan look for an address.
 func (w *awaiting) request(key scanKey, now time.Time) {

@@ -44,8 +44,8 @@ const (
 const (
 	DroppedAddresses = "too many addresses"
 	DroppedRate      = "solicitation rate"
-	droppedTentative = "addresses that a pod probes itself"
-	droppedSent      = "probes that are remembered"
+	droppedTentative = "too many addresses that a pod probes itself"
+	droppedSent      = "too many probes to remember"
 )
 
 // Sender sends one probe and does not block. [unix.ENETDOWN], [unix.ENXIO] and [unix.ENODEV]

@@ -93,7 +93,7 @@ var _ api.Backend = (*Report)(nil)
 // maxRoutedQueries limits the queries of other nodes that look up routes at the same time, and those for the status.
 const maxRoutedQueries = 4
 
-var tooManyRouted = bounds.New("answers to look up routes for")
+var tooManyRouted = bounds.New("too many answers to look up routes for")
 
 // New returns a Report.
 func New(opts Options) *Report {

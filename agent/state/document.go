@@ -178,7 +178,7 @@ func encode(s State, opts Options) []byte {
 	return append(body, '}')
 }
 
-var tooMuchState = bounds.New("conflicts and former holders to be saved")
+var tooMuchState = bounds.New("state file full")
 
 // cleaned returns a document with texts and times that decode leaves as they are.
 func cleaned[D any](doc D) D {

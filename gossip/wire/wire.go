@@ -113,7 +113,7 @@ func (b *Builder) Bytes() []byte {
 	return packet
 }
 
-var tooLong = bounds.New("holders, or too long texts, for a packet")
+var tooLong = bounds.New("message shortened to fit a packet")
 
 // Message is a message of a packet.
 type Message interface {

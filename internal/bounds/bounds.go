@@ -5,15 +5,15 @@ import "sync/atomic"
 
 // Bound counts what one bound left out. It is safe for concurrent use.
 type Bound struct {
-	of string
-	n  atomic.Uint64
+	reason string
+	n      atomic.Uint64
 }
 
 var all []*Bound
 
-// New returns the counter of a bound, which is a variable of its package; of is what there was too much of, in the plural.
-func New(of string) *Bound {
-	b := &Bound{of: of}
+// New returns the counter of a bound, which is a variable of its package. The reason is how the status and the metrics name it.
+func New(reason string) *Bound {
+	b := &Bound{reason: reason}
 	all = append(all, b)
 	return b
 }
@@ -25,7 +25,7 @@ func (b *Bound) Exceeded(n int) { b.n.Add(uint64(n)) }
 func Counts() map[string]uint64 {
 	counts := make(map[string]uint64)
 	for _, b := range all {
-		counts["too many "+b.of] = b.n.Load()
+		counts[b.reason] = b.n.Load()
 	}
 	return counts
 }
