@@ -182,7 +182,7 @@ func (a *Agent) assemble(c *config.Config) error {
 	l.detected = a.metrics.ObserveDetection
 	a.loop = l
 	a.watcher.SetIgnore(c.Ignored)
-	l.Table.Restore(predecessor.Interfaces)
+	l.Table.Origins.Restore(predecessor.Interfaces)
 	l.report.Restore(predecessor.Books, predecessor.Facts)
 	l.Configure(c)
 	l.restore(predecessor.Snapshot)

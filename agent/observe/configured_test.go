@@ -122,8 +122,8 @@ func TestVLANsAreBounded(t *testing.T) {
 		r.VLAN.Outer = tag + 1
 		w.Record(r)
 	}
-	if len(i.vlans) != maxVLANs || w.Dropped()[droppedVLANs] != maxVLANs {
-		t.Errorf("%d networks, dropped %v", len(i.vlans), w.Dropped())
+	if len(i.vlans) != maxVLANs || w.Records.Dropped()[droppedVLANs] != maxVLANs {
+		t.Errorf("%d networks, dropped %v", len(i.vlans), w.Records.Dropped())
 	}
 	for _, tag := range []uint16{0, 4000} {
 		r := i.packet(1, "10.2.0.5", i.View.Taken)

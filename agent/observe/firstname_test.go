@@ -54,13 +54,13 @@ func TestTemporaryNames(t *testing.T) {
 			var i *Interface
 			for _, scan := range test.scans {
 				if scan.peer == again {
-					onDisk, err := json.Marshal(w.Origins())
+					onDisk, err := json.Marshal(w.Origins.Saved(w.Ready()))
 					var saved []Origin
 					if err = errors.Join(err, json.Unmarshal(onDisk, &saved)); err != nil {
 						t.Fatal(err)
 					}
 					w = newHarness(t, "")
-					w.Restore(saved)
+					w.Origins.Restore(saved)
 					i = nil
 					continue
 				}
@@ -76,7 +76,7 @@ func TestTemporaryNames(t *testing.T) {
 			if got := i.Network(); got != test.want || i.Renamed() != (test.first != "" && test.first != last) {
 				t.Errorf("network %s, want %s; renamed %t", got, test.want, i.Renamed())
 			}
-			if saved := w.Origins(); len(saved) != 1 || saved[0].Peer != test.first {
+			if saved := w.Origins.Saved(w.Ready()); len(saved) != 1 || saved[0].Peer != test.first {
 				t.Errorf("%+v is saved, want the name %q", saved, test.first)
 			}
 		})

@@ -195,12 +195,12 @@ func TestEvidence(t *testing.T) {
 				}
 				return
 			}
-			if len(w.rescans) != 1 || w.Pending() != 1 {
-				t.Fatalf("%d scans, %d records wait; want one of each", len(w.rescans), w.Pending())
+			if len(w.rescans) != 1 || w.Records.Pending() != 1 {
+				t.Fatalf("%d scans, %d records wait; want one of each", len(w.rescans), w.Records.Pending())
 			}
 			all := w.change(i, scanned)
-			if len(all) != 1 || all[0].Sighting.Evidence != detector.Forwarded || w.Pending() != 0 {
-				t.Errorf("after the scan: %+v, %d records wait", all, w.Pending())
+			if len(all) != 1 || all[0].Sighting.Evidence != detector.Forwarded || w.Records.Pending() != 0 {
+				t.Errorf("after the scan: %+v, %d records wait", all, w.Records.Pending())
 			}
 		})
 	}
@@ -220,15 +220,15 @@ func TestEarlyRecords(t *testing.T) {
 		t.Error("the older record has expired, but Next is later")
 	}
 	w.Tick(now)
-	if w.Pending() != 1 || w.Dropped()[droppedGone] != 1 {
-		t.Fatalf("%d records wait, dropped %v; want one of two dropped", w.Pending(), w.Dropped())
+	if w.Records.Pending() != 1 || w.Records.Dropped()[droppedGone] != 1 {
+		t.Fatalf("%d records wait, dropped %v; want one of two dropped", w.Records.Pending(), w.Records.Dropped())
 	}
 	_, all := w.Update(links.Event{Kind: links.Added, Interface: link("veth0", "", "eth0", 2, 7, "10.0.0.5")}, now)
 	if len(all) != 1 || all[0].Kind != Seen || all[0].Sighting.Key.IP.String() != "10.0.0.5" {
 		t.Errorf("after the event about the interface: %+v", all)
 	}
-	if w.Pending() != 0 {
-		t.Errorf("%d records wait", w.Pending())
+	if w.Records.Pending() != 0 {
+		t.Errorf("%d records wait", w.Records.Pending())
 	}
 }
 
@@ -247,13 +247,13 @@ func TestEarlyFlood(t *testing.T) {
 	if len(all) != 3 {
 		t.Errorf("%d of 3 early records were kept beside a flood", len(all))
 	}
-	if w.Pending() != maxQueue || w.Dropped()[droppedEarly] != 100_000-maxQueue {
-		t.Errorf("of the flood %d records wait, dropped %v; want %d to wait", w.Pending(), w.Dropped(), maxQueue)
+	if w.Records.Pending() != maxQueue || w.Records.Dropped()[droppedEarly] != 100_000-maxQueue {
+		t.Errorf("of the flood %d records wait, dropped %v; want %d to wait", w.Records.Pending(), w.Records.Dropped(), maxQueue)
 	}
 	for index := range uint32(2 * maxEarly) {
 		send(1000+index, 2*maxQueue)
 	}
-	if n := w.Pending(); n != maxEarly*maxQueue {
+	if n := w.Records.Pending(); n != maxEarly*maxQueue {
 		t.Errorf("of many floods %d records wait, want %d", n, maxEarly*maxQueue)
 	}
 }
@@ -266,8 +266,8 @@ func TestRecordsThatWait(t *testing.T) {
 	for range maxQueue + 3 {
 		w.Record(i.packet(bpf.Data, "10.0.0.6", time.Now()))
 	}
-	if w.Pending() != maxQueue || w.Dropped()[droppedScan] != 3 || len(w.forgotten) != 3 {
-		t.Fatalf("%d records wait, dropped %v, forgotten %d", w.Pending(), w.Dropped(), len(w.forgotten))
+	if w.Records.Pending() != maxQueue || w.Records.Dropped()[droppedScan] != 3 || len(w.forgotten) != 3 {
+		t.Fatalf("%d records wait, dropped %v, forgotten %d", w.Records.Pending(), w.Records.Dropped(), len(w.forgotten))
 	}
 	all := w.change(i, func(l *links.Interface) {
 		l.View = netns.View{Cookie: 8, Peer: "eth0", Taken: time.Now().Add(time.Hour)}
@@ -275,8 +275,8 @@ func TestRecordsThatWait(t *testing.T) {
 	if len(all) != 1 || all[0].Kind != Gone {
 		t.Errorf("observations %+v, want the end of the previous netns alone", all)
 	}
-	if w.Pending() != 0 || w.Dropped()[droppedGone] != maxQueue || len(w.forgotten) != 3+maxQueue {
-		t.Errorf("%d records wait, dropped %v, forgotten %d", w.Pending(), w.Dropped(), len(w.forgotten))
+	if w.Records.Pending() != 0 || w.Records.Dropped()[droppedGone] != maxQueue || len(w.forgotten) != 3+maxQueue {
+		t.Errorf("%d records wait, dropped %v, forgotten %d", w.Records.Pending(), w.Records.Dropped(), len(w.forgotten))
 	}
 }
 
@@ -300,8 +300,8 @@ func TestRemoved(t *testing.T) {
 	if changed != nil || len(all) != 1 || all[0].Kind != Gone || all[0].Interface != i.Ref || all[0].Reason != "deleted" {
 		t.Errorf("changed %v, observations %+v", changed, all)
 	}
-	if w.Interface(i.Ref) != nil || w.RefusedTotal().RefusedData != 9 {
-		t.Errorf("interface %v, refused %+v", w.Interface(i.Ref), w.RefusedTotal())
+	if w.Interface(i.Ref) != nil || w.Refusals.Total().RefusedData != 9 {
+		t.Errorf("interface %v, refused %+v", w.Interface(i.Ref), w.Refusals.Total())
 	}
 }
 

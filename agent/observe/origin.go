@@ -95,8 +95,8 @@ func firstName(peer string) string {
 	}
 }
 
-// origins are those of the interfaces. It must not know in which network an interface is.
-type origins struct {
+// Origins are those of the interfaces. It must not know in which network an interface is.
+type Origins struct {
 	opts       *Options
 	interfaces interfaces
 	lines      *rate.Limiter // about pods
@@ -105,15 +105,15 @@ type origins struct {
 }
 
 // Restore sets the origins that an earlier agent of this boot knew, at most MaxOrigins. Call it before the first event.
-func (os *origins) Restore(list []Origin) {
+func (os *Origins) Restore(list []Origin) {
 	for _, o := range list {
 		o.restored = true
 		os.all[o.HostEnd] = &o
 	}
 }
 
-// saved returns those of the present interfaces, in no order; and until these are complete what an earlier agent knew.
-func (os *origins) saved(complete bool) (list []Origin) {
+// Saved returns those of the present interfaces, in no order; and until these are complete what an earlier agent knew.
+func (os *Origins) Saved(complete bool) (list []Origin) {
 	present := make(map[*Origin]bool)
 	for _, i := range os.interfaces {
 		present[i.Origin] = i.Kind == "" // any other has no end on the node that an agent after this one would find
@@ -132,7 +132,7 @@ func (os *origins) saved(complete bool) (list []Origin) {
 
 // set finds the origin of a new interface, or begins one, and follows changes of an interface. It returns whether the interface was
 // primary before.
-func (os *origins) set(i *Interface) (wasPrimary bool) {
+func (os *Origins) set(i *Interface) (wasPrimary bool) {
 	end := hostEnd(i.Interface)
 	switch {
 	case i.Origin == nil:
@@ -164,7 +164,7 @@ func (i *Interface) Renamed() bool { return i.Seen && firstName(i.View.Peer) != 
 func (i *Interface) Moved() bool { return i.Seen && i.Origin.Netns != i.View.Cookie }
 
 // logChange logs once that a pod has renamed or moved its end of an interface.
-func (os *origins) logChange(i *Interface) {
+func (os *Origins) logChange(i *Interface) {
 	if o := i.Origin; !o.logged && (i.Renamed() || i.Moved()) && os.lines.Allow() {
 		o.logged = true
 		os.opts.Log.Info("a pod has renamed its end of an interface, or moved it into another netns; the interface stays in its network",
@@ -174,7 +174,7 @@ func (os *origins) logChange(i *Interface) {
 
 // logUnknownRoles logs, some time after the start, how many interfaces have only the names that they were found with:
 // until then the runtime has reported its pods.
-func (os *origins) logUnknownRoles(now time.Time) {
+func (os *Origins) logUnknownRoles(now time.Time) {
 	if now.Before(os.rolesAt) || os.rolesAt.IsZero() {
 		return
 	}
@@ -193,7 +193,7 @@ func (os *origins) logUnknownRoles(now time.Time) {
 
 // named notes what the runtime and CNI report about the pod that an interface leads to now, or was set up for, and reports whether its
 // role has changed.
-func (os *origins) named(i *Interface, pod pods.Change) bool {
+func (os *Origins) named(i *Interface, pod pods.Change) bool {
 	o, here := i.Origin, i.Seen && i.View.Cookie == pod.Cookie
 	if o.Pod == (detector.Pod{}) || pod.Result.Names(i.Name) && !pod.Sandbox.Stopped {
 		o.Pod, o.CreatedAt = pod.Pod, pod.CreatedAt

@@ -98,13 +98,13 @@ func TestRoutesAreLookedUpOnce(t *testing.T) {
 func TestRestoredUntilReady(t *testing.T) {
 	w := newHarness(t, "")
 	gone, here := link("veth0", "", "eth0", 2, 7), link("veth1", "", "eth0", 3, 8)
-	w.Restore([]Origin{{HostEnd: hostEnd(gone), Peer: "eth0", Netns: 7}, {HostEnd: hostEnd(here), Peer: "eth0", Netns: 8}})
+	w.Origins.Restore([]Origin{{HostEnd: hostEnd(gone), Peer: "eth0", Netns: 7}, {HostEnd: hostEnd(here), Peer: "eth0", Netns: 8}})
 	w.Update(links.Event{Kind: links.Added, Interface: here}, time.Now())
-	if n := len(w.Origins()); n != 2 || w.Ready() {
+	if n := len(w.Origins.Saved(w.Ready())); n != 2 || w.Ready() {
 		t.Errorf("%d origins before the agent is ready", n)
 	}
 	w.Update(links.Event{Kind: links.HostAddresses}, time.Now())
-	if all := w.Origins(); !w.Ready() || len(w.Origins()) != 1 || w.Origins()[0].HostEnd != hostEnd(here) {
+	if all := w.Origins.Saved(w.Ready()); !w.Ready() || len(w.Origins.Saved(w.Ready())) != 1 || w.Origins.Saved(w.Ready())[0].HostEnd != hostEnd(here) {
 		t.Errorf("when it is ready: %+v", all)
 	}
 }
@@ -114,7 +114,7 @@ func TestRestoredBeforeRoutes(t *testing.T) {
 	w := newHarness(t, "")
 	l := link("veth0", "br1", "eth0", 2, 8)
 	l.Listed = true
-	w.Restore([]Origin{{HostEnd: hostEnd(l), Peer: "net1", Netns: 7}})
+	w.Origins.Restore([]Origin{{HostEnd: hostEnd(l), Peer: "net1", Netns: 7}})
 	change := pod(8, "a", nil)
 	change.IPs = []netip.Addr{netip.MustParseAddr("10.0.0.5")}
 	w.names[8], w.leads["veth0"] = change, change.IPs[0]
@@ -171,17 +171,17 @@ func TestRenamedAndMoved(t *testing.T) {
 				}
 			}
 		}
-		saved := w.Origins()
+		saved := w.Origins.Saved(w.Ready())
 		for _, i := range []*Interface{before, secondary} {
 			w.Update(links.Event{Kind: links.Removed, Interface: i.Interface}, time.Now())
 		}
 		moved(w)
 		next := newHarness(t, "")
-		next.Restore(saved)
+		next.Origins.Restore(saved)
 		moved(next)
 		// Another device with the same index is another one.
 		next = newHarness(t, "")
-		next.Restore(saved)
+		next.Origins.Restore(saved)
 		if i := next.add("veth7", "br1", "net7", 2, 8); i.Network() != "net7@br1" || i.Renamed() || i.Moved() {
 			t.Errorf("another device is in %s, renamed %t, moved %t", i.Network(), i.Renamed(), i.Moved())
 		}
@@ -196,12 +196,12 @@ func TestResultOfAMovedInterface(t *testing.T) {
 	i := w.add("veth0", "cni0", "eth0", 2, 7, "10.0.0.5")
 	net1 := w.add("veth1", "cni0", "net1", 3, 9)
 	ip := netip.MustParseAddr("10.0.0.9")
-	saved := w.Origins()
+	saved := w.Origins.Saved(w.Ready())
 	for _, w := range []*harness{w, newHarness(t, "")} {
 		if len(w.interfaces) == 0 {
 			w.names[7] = pod(7, "a", result("10.0.0.5/24", "veth0"))
-			w.Restore(saved)
-			if n := len(w.Origins()); n != 2 {
+			w.Origins.Restore(saved)
+			if n := len(w.Origins.Saved(w.Ready())); n != 2 {
 				t.Errorf("%d origins before any event, want those restored", n)
 			}
 			net1 = w.add("veth1", "cni0", "net1", 3, 9)
@@ -226,8 +226,8 @@ func TestHostEndRenamed(t *testing.T) {
 	i := w.add("veth0", "", "eth0", 2, 7)
 	w.change(i, func(l *links.Interface) { l.Name = "cali0" })
 	w.change(i, func(l *links.Interface) { l.View.Peer = "net7" })
-	if got := i.Network(); got != "default" || len(w.all) != 1 || w.Origins()[0].Name != "cali0" {
-		t.Errorf("network %q, origins %+v", got, w.Origins())
+	if got := i.Network(); got != "default" || len(w.Origins.all) != 1 || w.Origins.Saved(w.Ready())[0].Name != "cali0" {
+		t.Errorf("network %q, origins %+v", got, w.Origins.Saved(w.Ready()))
 	}
 }
 
@@ -239,8 +239,8 @@ func TestOriginsAreBounded(t *testing.T) {
 		i := w.add("veth", "", "eth0", 10+n, uint64(10+n))
 		w.Update(links.Event{Kind: links.Removed, Interface: i.Interface}, time.Now())
 	}
-	if n := len(w.all); n > MaxOrigins || w.all[kept.Origin.HostEnd] != kept.Origin {
-		t.Errorf("%d origins, that of an interface: %v", n, w.all[kept.Origin.HostEnd])
+	if n := len(w.Origins.all); n > MaxOrigins || w.Origins.all[kept.Origin.HostEnd] != kept.Origin {
+		t.Errorf("%d origins, that of an interface: %v", n, w.Origins.all[kept.Origin.HostEnd])
 	}
 }
 

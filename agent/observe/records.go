@@ -31,8 +31,8 @@ const (
 	droppedView  = "too many addresses, devices or routes of a pod"
 )
 
-// records has those that wait for an event about their interface, and counts those that make no observation.
-type records struct {
+// Records has those that wait for an event about their interface, and counts those that make no observation.
+type Records struct {
 	opts       *Options
 	interfaces interfaces
 	early      map[detector.Interface][]bpf.Record
@@ -46,22 +46,22 @@ func (t *Table) Record(r bpf.Record) (Observation, bool) {
 		return t.classify(i, r)
 	}
 	// A pod that floods must not displace the records of others.
-	if waiting, known := t.early[ref]; len(waiting) < maxQueue && (known || len(t.early) < maxEarly) {
-		t.early[ref] = append(waiting, r)
+	if waiting, known := t.Records.early[ref]; len(waiting) < maxQueue && (known || len(t.Records.early) < maxEarly) {
+		t.Records.early[ref] = append(waiting, r)
 	} else {
-		t.drop(r, droppedEarly)
+		t.Records.drop(r, droppedEarly)
 	}
 	return Observation{}, false
 }
 
-func (w *records) drop(r bpf.Record, reason string) {
+func (w *Records) drop(r bpf.Record, reason string) {
 	w.dropped[reason]++
 	w.opts.Forget(r)
 	w.logDrop(&r, reason)
 }
 
 // logDrop logs why a record makes no observation.
-func (w *records) logDrop(r *bpf.Record, reason string) {
+func (w *Records) logDrop(r *bpf.Record, reason string) {
 	if !w.opts.Log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
@@ -88,14 +88,14 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 		if t.Probed(i.Holder, r.IP, at) {
 			i.mirrored = at
 		}
-		t.logDrop(&r, "it is a probe of this agent")
+		t.Records.logDrop(&r, "it is a probe of this agent")
 		return o, false
 	}
 	s := &o.Sighting
 	s.Key = i.Key(r.IP, r.VLAN)
 	if !i.addVLAN(s.Key.Network, r.VLAN) {
-		t.dropped[droppedVLANs]++
-		t.logDrop(&r, droppedVLANs)
+		t.Records.dropped[droppedVLANs]++
+		t.Records.logDrop(&r, droppedVLANs)
 		return o, false
 	}
 	// An answer does not prove that the pod has the address: Linux answers on each interface for all
@@ -108,7 +108,7 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 			i.awaiting.records = append(i.awaiting.records, r)
 			t.Rescan(i.Generation)
 		} else {
-			t.drop(r, droppedScan)
+			t.Records.drop(r, droppedScan)
 		}
 		return o, false
 	}
@@ -133,10 +133,10 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 }
 
 // Dropped counts the records that were dropped, by reason.
-func (w *records) Dropped() map[string]uint64 { return maps.Clone(w.dropped) }
+func (w *Records) Dropped() map[string]uint64 { return maps.Clone(w.dropped) }
 
 // Pending counts the records that wait for an event about their interface.
-func (w *records) Pending() int {
+func (w *Records) Pending() int {
 	n := 0
 	for _, waiting := range w.early {
 		n += len(waiting)
@@ -149,12 +149,12 @@ func (w *records) Pending() int {
 
 // expiry is when the first of the early records of an interface has waited too long. There may never be an
 // event: the interface may already be gone.
-func (w *records) expiry(early []bpf.Record) time.Time {
+func (w *Records) expiry(early []bpf.Record) time.Time {
 	return w.opts.TimeOf(early[0].Time).Add(earlyFor)
 }
 
 // expire drops early records that are too old.
-func (w *records) expire(now time.Time) {
+func (w *Records) expire(now time.Time) {
 	for ref, waiting := range w.early {
 		for len(waiting) > 0 && !w.expiry(waiting).After(now) {
 			w.drop(waiting[0], droppedGone)
@@ -169,9 +169,9 @@ func (w *records) expire(now time.Time) {
 
 // Next returns when [Table.Tick] has something to do.
 func (t *Table) Next() time.Time {
-	next := t.next
-	for _, waiting := range t.early {
-		if at := t.expiry(waiting); at.Before(next) {
+	next := t.Refusals.next
+	for _, waiting := range t.Records.early {
+		if at := t.Records.expiry(waiting); at.Before(next) {
 			next = at
 		}
 	}
@@ -180,9 +180,9 @@ func (t *Table) Next() time.Time {
 
 // Tick drops early records that are too old, and reads the counters of all interfaces if that is due.
 func (t *Table) Tick(now time.Time) {
-	t.expire(now)
-	if t.due(now) && t.Own.listedBefore {
-		t.logUnknownRoles(now)
+	t.Records.expire(now)
+	if t.Refusals.due(now) && t.Own.listedBefore {
+		t.Origins.logUnknownRoles(now)
 	}
 }
 

@@ -42,9 +42,9 @@ func sum(c bpf.Counters) uint64 {
 	return c.RefusedData + c.RefusedAnnounced + c.RefusedAnswers + c.RingFull
 }
 
-// refusals counts the packets of all interfaces that made no record because a limit was reached, and finds the pods that send so many. It
+// Refusals counts the packets of all interfaces that made no record because a limit was reached, and finds the pods that send so many. It
 // must not know what the packets are.
-type refusals struct {
+type Refusals struct {
 	opts       *Options
 	interfaces interfaces
 	lines      *rate.Limiter // about pods
@@ -53,14 +53,14 @@ type refusals struct {
 }
 
 // sample reads the counters of an interface.
-func (f *refusals) sample(i *Interface) {
+func (f *Refusals) sample(i *Interface) {
 	if counters, err := f.opts.Counters(i.Index); err == nil {
 		i.refused.read(counters)
 	}
 }
 
 // logFlood logs the pod behind an interface if many packets were refused since the last sample.
-func (f *refusals) logFlood(i *Interface, now time.Time) {
+func (f *Refusals) logFlood(i *Interface, now time.Time) {
 	total := i.refused.total()
 	packets := sum(total) - i.refused.sampled
 	i.refused.sampled = sum(total)
@@ -75,7 +75,7 @@ func (f *refusals) logFlood(i *Interface, now time.Time) {
 }
 
 // forget adds the counters of a removed interface to the total; last is their final reading.
-func (f *refusals) forget(i *Interface, last bpf.Counters, now time.Time) {
+func (f *Refusals) forget(i *Interface, last bpf.Counters, now time.Time) {
 	if last != (bpf.Counters{}) {
 		i.refused.read(last)
 	}
@@ -83,14 +83,14 @@ func (f *refusals) forget(i *Interface, last bpf.Counters, now time.Time) {
 	f.gone = plus(f.gone, i.refused.total())
 }
 
-// Refused reads how many packets were refused at an interface because of a limit. That never decreases.
-func (f *refusals) Refused(i *Interface) bpf.Counters {
+// Of reads how many packets were refused at an interface because of a limit. That never decreases.
+func (f *Refusals) Of(i *Interface) bpf.Counters {
 	f.sample(i)
 	return i.refused.total()
 }
 
-// RefusedTotal counts the packets that were refused since the agent started, by the last readings. It never decreases.
-func (f *refusals) RefusedTotal() bpf.Counters {
+// Total counts the packets that were refused since the agent started, by the last readings. It never decreases.
+func (f *Refusals) Total() bpf.Counters {
 	total := f.gone
 	for _, i := range f.interfaces {
 		total = plus(total, i.refused.total())
@@ -99,7 +99,7 @@ func (f *refusals) RefusedTotal() bpf.Counters {
 }
 
 // due reads the counters of all interfaces if that is due, and reports whether it was.
-func (f *refusals) due(now time.Time) bool {
+func (f *Refusals) due(now time.Time) bool {
 	if f.next.After(now) {
 		return false
 	}

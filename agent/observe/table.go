@@ -23,11 +23,10 @@ import (
 // not safe for concurrent use.
 type Table struct {
 	Options
-	*records
-	*origins
-	*refusals
-	// Own are the addresses of the node itself.
-	Own *Own
+	Records  *Records
+	Origins  *Origins
+	Refusals *Refusals
+	Own      *Own
 
 	networks   networks
 	interfaces interfaces
@@ -43,14 +42,14 @@ func New(opts Options) *Table {
 	}
 	lines := rate.NewLimiter(rate.Every(time.Minute), 10)
 	t := &Table{Options: opts, interfaces: make(interfaces)}
-	t.records = &records{
+	t.Records = &Records{
 		opts: &t.Options, interfaces: t.interfaces, early: make(map[detector.Interface][]bpf.Record),
 		dropped: map[string]uint64{droppedEarly: 0, droppedGone: 0, droppedVLANs: 0, droppedScan: 0, droppedView: 0},
 	}
 	t.Own = &Own{opts: &t.Options}
 	t.networks.own = t.Own
-	t.origins = &origins{opts: &t.Options, interfaces: t.interfaces, lines: lines, all: make(map[HostEnd]*Origin)}
-	t.refusals = &refusals{opts: &t.Options, interfaces: t.interfaces, lines: lines}
+	t.Origins = &Origins{opts: &t.Options, interfaces: t.interfaces, lines: lines, all: make(map[HostEnd]*Origin)}
+	t.Refusals = &Refusals{opts: &t.Options, interfaces: t.interfaces, lines: lines}
 	t.lost = lostLog{opts: &t.Options, lines: rate.NewLimiter(rate.Every(time.Minute), 10)}
 	return t
 }
@@ -61,7 +60,7 @@ func (t *Table) Configure(c *config.Config, now time.Time) []Observation {
 	first := t.networks.config == nil
 	t.networks.config, t.Own.config = c, c
 	if first {
-		t.rolesAt, t.next = now.Add(time.Minute), now.Add(sampleEvery)
+		t.Origins.rolesAt, t.Refusals.next = now.Add(time.Minute), now.Add(sampleEvery)
 		return nil
 	}
 	t.Own.stale = true
@@ -101,9 +100,6 @@ func (t *Table) Ready() bool {
 	}
 	return t.ready
 }
-
-// Origins returns those of the present interfaces, in no order; and until these are complete what an earlier agent knew.
-func (t *Table) Origins() []Origin { return t.saved(t.ready) }
 
 // Unobserved returns the pod devices that cannot be observed or are ignored.
 func (t *Table) Unobserved() []links.Interface { return t.unobserved }

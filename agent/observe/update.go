@@ -35,7 +35,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 	i := t.interfaces[ref]
 	if event.Kind == links.Removed {
 		if i != nil {
-			t.forget(i, event.Refused, now)
+			t.Refusals.forget(i, event.Refused, now)
 		}
 		delete(t.interfaces, ref)
 		return nil, t.settle([]Observation{{Kind: Gone, Interface: ref, Reason: event.Reason}}, now)
@@ -48,7 +48,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 			awaiting: awaiting{requests: make(map[scanKey]requested)},
 		}
 		t.interfaces[ref] = i
-		t.Own.followPrimary(i, t.set(i))
+		t.Own.followPrimary(i, t.Origins.set(i))
 		i.base = t.networks.base(i)
 	} else {
 		before = i.View
@@ -67,14 +67,14 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 	}
 	all = t.settle(all, now)
 	if i.View.More && !before.More {
-		t.dropped[droppedView]++
+		t.Records.dropped[droppedView]++
 	}
-	t.logChange(i)
+	t.Origins.logChange(i)
 	t.lost.look(i, &before, now)
 	all = append(all, i.found()...)
-	waiting := append(i.awaiting.records, t.early[ref]...)
+	waiting := append(i.awaiting.records, t.Records.early[ref]...)
 	i.awaiting.records = nil
-	delete(t.early, ref)
+	delete(t.Records.early, ref)
 	for _, r := range waiting {
 		if o, ok := t.classify(i, r); ok {
 			all = append(all, o)
@@ -86,7 +86,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 // named notes what the runtime and CNI report about the pod that an interface leads to now, or was set up for.
 func (t *Table) named(i *Interface, pod pods.Change) {
 	wasPrimary := i.Origin.primary()
-	if t.origins.named(i, pod) {
+	if t.Origins.named(i, pod) {
 		t.Own.followPrimary(i, wasPrimary)
 		i.rebase()
 	}
@@ -100,7 +100,7 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 		all = append(all, Observation{Kind: Gone, Interface: i.Ref, Reason: "the identity of its netns has changed"})
 		i.Pod, i.Found = pods.Change{}, now
 		for _, r := range i.awaiting.records { // packets of the previous netns
-			t.drop(r, droppedGone)
+			t.Records.drop(r, droppedGone)
 		}
 		i.awaiting.records, i.mirrored = nil, time.Time{}
 		clear(i.claimed)
@@ -116,7 +116,7 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 	}
 	i.Interface, i.Holder = next, holder
 	rules := subject(before, i.Origin.Peer)
-	t.Own.followPrimary(i, t.set(i))
+	t.Own.followPrimary(i, t.Origins.set(i))
 	i.rebase()
 	i.moves = i.moves || before.PortVLAN != next.PortVLAN || !t.networks.config.SameRules(rules, subject(next, i.Origin.Peer))
 	return all

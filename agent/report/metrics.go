@@ -42,14 +42,14 @@ func (r *Report) loopStats() metrics.LoopStats {
 	counts := r.Detector.Counts()
 	stats := metrics.LoopStats{
 		Counts: counts, Open: r.Detector.Conflicts(false),
-		States: r.byState(), Refused: refused(r.Table.RefusedTotal()),
+		States: r.byState(), Refused: refused(r.Table.Refusals.Total()),
 		Dropped: r.dropped(counts), Solicitations: r.Prober.Sent(),
-		Pending: r.Table.Pending(), HostOmitted: r.Table.Own.Omitted(), NetlinkOverruns: uint64(r.Watcher.Overruns()), ResyncFound: r.Watcher.Found(),
+		Pending: r.Table.Records.Pending(), HostOmitted: r.Table.Own.Omitted(), NetlinkOverruns: uint64(r.Watcher.Overruns()), ResyncFound: r.Watcher.Found(),
 	}
 	_, stats.DADFailed = r.Table.Lost(0)
 	for i := range r.Table.All() {
 		stats.Observed = append(stats.Observed, metrics.InterfaceRefusals{
-			Generation: i.Generation, Name: i.Name, Netns: i.Netns.Label(), Pod: i.Pod.Pod, Refused: refused(r.Table.Refused(i)),
+			Generation: i.Generation, Name: i.Name, Netns: i.Netns.Label(), Pod: i.Pod.Pod, Refused: refused(r.Table.Refusals.Of(i)),
 		})
 	}
 	stats.Solicitations[detector.Verify] += r.Exchange.Requested

@@ -111,9 +111,9 @@ func (r *Report) addParts(doc *document.Status) {
 	}
 	doc.Faded, doc.Resolved = counts.Faded, counts.Resolved
 	doc.Suppressed = counts.Suppressed
-	doc.Pending = r.Table.Pending()
+	doc.Pending = r.Table.Records.Pending()
 	doc.Dropped = r.dropped(counts)
-	total := r.Table.RefusedTotal()
+	total := r.Table.Refusals.Total()
 	doc.Dropped["packets over the limits"] = total.RefusedData + total.RefusedAnnounced + total.RefusedAnswers
 	doc.Dropped["packets while the ring was full"] = total.RingFull
 	doc.Dropped["log lines about conflicts"] = r.events.leftOut
@@ -146,7 +146,7 @@ func (r *Report) byState() map[string]int {
 
 // dropped counts what the parts have dropped because of their limits, by reason.
 func (r *Report) dropped(counts detector.Counts) map[string]uint64 {
-	dropped := r.Table.Dropped()
+	dropped := r.Table.Records.Dropped()
 	maps.Copy(dropped, r.Prober.Dropped())
 	maps.Copy(dropped, bounds.Counts())
 	dropped["probe requests of other nodes"] = r.Exchange.Dropped
@@ -168,7 +168,7 @@ func (r *Report) interfaceStatus(i *observe.Interface) document.InterfaceStatus 
 	if i.Renamed() {
 		status.FirstPeer = i.Origin.Peer
 	}
-	if c := r.Table.Refused(i); c != (bpf.Counters{}) {
+	if c := r.Table.Refusals.Of(i); c != (bpf.Counters{}) {
 		status.Refused = &document.Refused{Data: c.RefusedData, Announced: c.RefusedAnnounced, Answers: c.RefusedAnswers, RingFull: c.RingFull}
 	}
 	return status

@@ -122,7 +122,7 @@ func (a *agent) restore() {
 			return
 		}
 	}
-	a.Table.Restore(s.Interfaces)
+	a.Table.Origins.Restore(s.Interfaces)
 	a.Configure(new(config.Config))
 	if dropped := a.Restore(s.Snapshot); dropped > 0 {
 		a.w.truth.broke("state", "%d conflicts of the state cannot be restored", dropped)
@@ -330,7 +330,7 @@ func (a *agent) rescan(generation uint32) {
 
 // save writes the state.
 func (a *agent) save() {
-	a.m.file = state.Encode(state.State{Snapshot: a.Detector.Snapshot(), Interfaces: a.Table.Origins()}, a.options(), a.m.clock())
+	a.m.file = state.Encode(state.State{Snapshot: a.Detector.Snapshot(), Interfaces: a.Table.Origins.Saved(a.Table.Ready())}, a.options(), a.m.clock())
 	a.w.truth.saved(a)
 }
 
