@@ -12,6 +12,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 // Answer is what the agent of a node says to another one: what it knows of a [Query]. What was not asked for is absent.
@@ -112,6 +113,8 @@ func fit[E any](list *[]E, times float64) (omitted int) {
 	return omitted
 }
 
+var tooManyTexts = bounds.New("too many texts or absences in an answer")
+
 // DecodeAnswer is the reverse of [Answer.Encode] at the node that asked: the answer is that of the agent of a node, and was made now.
 // What is invalid in it, or not for that node to say, is counted as omitted. memory is what it takes, about, in bytes.
 func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, memory int, err error) {
@@ -139,7 +142,7 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, me
 		return true
 	})
 	keep(&a.Absences, func(b *Absence) bool { return b.Node != "" && !b.From.IsZero() && b.From.Before(b.Until) })
-	a.Omitted += cut(&a.Absences, maxAbsences) + cut(&a.Unchecked, maxTexts) + cut(&a.Checked, maxTexts)
+	tooManyTexts.Exceeded(cut(&a.Absences, maxAbsences) + cut(&a.Unchecked, maxTexts) + cut(&a.Checked, maxTexts))
 	if a.Status != nil {
 		a.Status.Node, a.Status.BootID = node, boot
 	}

@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 // zip packs what no agent says.
@@ -248,8 +249,11 @@ func TestAnswerBounds(t *testing.T) {
 	a.Conflicts[1].Holders = a.Conflicts[0].Holders[:MaxHolders]
 	a.Omitted = 0
 	got := said(t, a)
-	if len(got.Stories) != maxStories || len(got.Captures) != maxCaptures || got.Omitted != 5*300-maxStories-maxCaptures-maxAbsences-2*maxTexts+1 {
+	if len(got.Stories) != maxStories || len(got.Captures) != maxCaptures || got.Omitted != 300-maxStories+300-maxCaptures+1 {
 		t.Errorf("%d stories, %d captures, %d omitted", len(got.Stories), len(got.Captures), got.Omitted)
+	}
+	if n := bounds.Counts()["too many texts or absences in an answer"]; n < 300*3-maxAbsences-2*maxTexts {
+		t.Errorf("%d texts and absences are counted", n)
 	}
 	if len(got.Absences) != maxAbsences || len(got.Unchecked) != maxTexts || len(got.Checked) != maxTexts {
 		t.Errorf("%d absences, %d and %d texts", len(got.Absences), len(got.Unchecked), len(got.Checked))

@@ -53,7 +53,8 @@ type Status struct {
 	// Suppressed counts suspicions that were not raised although an address has several holders, by reason.
 	Suppressed      map[string]uint64 `json:"suppressed"`
 	Dropped         map[string]uint64 `json:"dropped"`
-	Pending         int               `json:"recordsPending"` // records that wait for their interface to be scanned
+	LeftOut         map[string]uint64 `json:"leftOut,omitempty"` // no observations, but what there was too much of
+	Pending         int               `json:"recordsPending"`    // records that wait for their interface to be scanned
 	NetlinkOverruns int               `json:"netlinkOverruns"`
 	// HostAddresses are the node's own addresses that are compared with those of pods. HostAddressesOmitted counts those that are not, in
 	// all of their networks or some: there are more than 4,096, or a quarter of limits.bindings, each counted once in each network.

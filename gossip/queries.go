@@ -42,29 +42,26 @@ type queries struct {
 // Query requests answers from the other members, and hands them over as they come, by many goroutines. It returns the members that did
 // not answer before ctx ended, or whose answer was refused, and an error if it cannot ask anybody.
 func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(cluster.Member, []byte) error) (missing []cluster.Member, err error) {
+	if needsIP(asked.Kind) && !asked.IP.IsValid() {
+		return nil, errors.New("querying stories or captures: no address")
+	}
+	select {
+	case g.queries.own <- struct{}{}:
+		defer func() { <-g.queries.own }()
+	default:
+		return nil, errors.New("too many queries are under way; try again in a moment")
+	}
 	g.state.Lock()
 	live, missing := queried(g.roster, asked.Node)
 	g.state.Unlock()
 	if len(live)+len(missing) == 0 {
 		return nil, errors.New("querying: no other agent of that name is known")
 	}
-	silent, err := g.queries.ask(ctx, live, asked, answer)
-	return append(missing, silent...), err
+	return append(missing, g.queries.ask(ctx, live, asked, answer)...), nil
 }
 
-// ask requests answers from members.
-func (g *queries) ask(
-	ctx context.Context, live []cluster.Member, asked cluster.Query, answer func(cluster.Member, []byte) error,
-) (missing []cluster.Member, err error) {
-	if needsIP(asked.Kind) && !asked.IP.IsValid() {
-		return nil, errors.New("querying stories or captures: no address")
-	}
-	select {
-	case g.own <- struct{}{}:
-		defer func() { <-g.own }()
-	default:
-		return nil, errors.New("too many queries are under way; try again in a moment")
-	}
+// ask requests answers from members, and returns those that gave none.
+func (g *queries) ask(ctx context.Context, live []cluster.Member, asked cluster.Query, answer func(cluster.Member, []byte) error) (missing []cluster.Member) {
 	request := wire.Marshal(wire.Query{Kind: asked.Kind, IP: asked.IP, All: asked.All, Only: asked.Only})
 	rand.Shuffle(len(live), func(i, j int) { live[i], live[j] = live[j], live[i] })
 	var wg sync.WaitGroup
@@ -95,7 +92,7 @@ func (g *queries) ask(
 		})
 	}
 	wg.Wait()
-	return missing, nil
+	return missing
 }
 
 // needsIP reports whether queries of a kind are about one address.

@@ -25,9 +25,10 @@ const (
 )
 
 var (
-	tooManyHostEnds = bounds.New("too many host ends in a CNI result")
-	tooManyRanges   = bounds.New("too many ranges of a host-local network")
-	tooManyEntries  = bounds.New("too many files in libcni's cache")
+	tooManyHostEnds  = bounds.New("too many host ends in a CNI result")
+	tooManyAddresses = bounds.New("too many addresses in a CNI result")
+	tooManyRanges    = bounds.New("too many ranges of a host-local network")
+	tooManyEntries   = bounds.New("too many files in libcni's cache")
 )
 
 // Result is what the network plugins reported about the primary network of one sandbox (CNI specification 1.1, "ADD
@@ -94,8 +95,9 @@ func FromRuntime(info []byte) *Result {
 		if i.Sandbox == "" && name != DefaultInterface { // go-cni adds one where a plugin names none
 			interfaces = append(interfaces, cniInterface{Name: name})
 		}
-		if len(i.IPConfigs) > maxAddresses {
-			return nil // others would count as not given
+		if name == DefaultInterface && len(i.IPConfigs) > maxAddresses {
+			tooManyAddresses.Exceeded(1)
+			return nil // those that are not read would count as not given
 		}
 		for _, c := range i.IPConfigs {
 			if ip := c.IP.Unmap(); name == DefaultInterface && ip.IsGlobalUnicast() {

@@ -161,10 +161,11 @@ func (s *Set) makeRoom() bool {
 	if len(s.list) < maxHolders {
 		return true
 	}
-	tooManyHolders.Exceeded(1)
 	i := slices.IndexFunc(s.list, func(c *capture) bool { return !c.until.IsZero() })
 	if i >= 0 {
 		s.list = slices.Delete(s.list, i, i+1)
+	} else {
+		tooManyHolders.Exceeded(1)
 	}
 	return i >= 0
 }

@@ -95,12 +95,16 @@ var dropAdvice = map[string]string{
 	"early":                           "the agent does not keep up with new pods: give it more CPU (resources.limits.cpu)",
 	"waiting for a scan":              "a pod changes its addresses faster than they can be read: dupip status -o wide names it",
 	"too many VLANs":                  "a pod sends with very many VLAN tags: dupip status -o wide names it",
-	"too many addresses":              "a pod has very many addresses: not all of them are probed",
-	"solicitation rate":               "more addresses wait for verification than are probed in a second: it takes longer",
-	"probe requests of other nodes":   "other nodes request more verifications than run at a time: it takes longer",
-	"interface full":                  "one interface has more addresses than are kept: the pods named may spoof",
-	"table full":                      "the node has more addresses than the table holds",
-	"key full":                        "one address has more holders than are kept",
+	"interfaces of one holder":        "one pod has an address on more than four interfaces",
+	"too many addresses, devices or routes of a pod": "a pod has very many addresses or devices: not all of them are known",
+	"too many addresses that a pod probes itself":    "a pod probes very many addresses: it may scan",
+	"too many probes to remember":                    "a pod has very many addresses: late answers count as none",
+	"too many addresses":                             "a pod has very many addresses: not all of them are probed",
+	"solicitation rate":                              "more addresses wait for verification than are probed in a second: it takes longer",
+	"probe requests of other nodes":                  "other nodes request more verifications than run at a time: it takes longer",
+	"interface full":                                 "one interface has more addresses than are kept: the pods named may spoof",
+	"table full":                                     "the node has more addresses than the table holds",
+	"key full":                                       "one address has more holders than are kept",
 }
 
 // checkDrops finds what the agent dropped.

@@ -42,6 +42,7 @@ func exportLoop(s LoopStats, out *series) {
 	exportRefused(s.Observed, s.Refused, out)
 
 	addByLabel(out, dropped, s.Dropped)
+	addByLabel(out, leftOut, s.LeftOut)
 	addByLabel(out, suppressed, s.Counts.Suppressed)
 	for _, purpose := range []detector.Purpose{detector.Verify, detector.Refresh} {
 		out.add(solicitations, float64(s.Solicitations[purpose]), string(purpose))

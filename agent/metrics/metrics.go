@@ -200,6 +200,8 @@ type LoopStats struct {
 
 	// Dropped counts records, bindings, probes and requests that the agent dropped, by reason.
 	Dropped map[string]uint64
+	// LeftOut counts what was left out because of a limit, and was no observation, by reason.
+	LeftOut map[string]uint64
 	// Solicitations counts probes.
 	Solicitations   map[detector.Purpose]uint64
 	Pending         int    // records that wait for their interface to be scanned

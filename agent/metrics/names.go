@@ -77,6 +77,8 @@ var (
 var (
 	dropped = counter("dupip_dropped_total",
 		"Records, bindings, probes and requests that the agent dropped, mostly because a queue or table was full.", "reason")
+	leftOut = counter("dupip_left_out_total",
+		"What was left out because there was too much of it, by what it was; the same thing counts each time.", "reason")
 	suppressed = counter("dupip_suppressed_total",
 		"Suspicions that were not raised although an address has several holders, by reason.", "reason")
 	solicitations = counter("dupip_solicitations_total",

@@ -88,6 +88,7 @@ func richLoop() LoopStats {
 		}, InterfaceRefusals{Generation: 901, Name: "veth-calm"}),
 		Refused:         Refused{1e6 + 21*22/2 + 1000, 20, 3, 4},
 		Dropped:         map[string]uint64{"too many VLANs": 4, "evicted: table full": 5, "table full": 0},
+		LeftOut:         map[string]uint64{"state file full": 3, "too many network namespaces": 0},
 		Solicitations:   map[detector.Purpose]uint64{detector.Verify: 12, detector.Refresh: 34},
 		Pending:         3,
 		HostOmitted:     4,

@@ -24,8 +24,13 @@ func find(wanted func(inode uint64) bool) (map[uint64]Ref, error) {
 	found := make(map[uint64]Ref)
 	err := eachName(func(path, name string) {
 		ino, err := inode(path)
-		if _, known := found[ino]; err == nil && wanted(ino) && !known && len(found) < maxCandidates {
+		if _, known := found[ino]; err != nil || !wanted(ino) || known {
+			return
+		}
+		if len(found) < maxCandidates {
 			found[ino] = Ref{Path: path, Inode: ino, Name: name}
+		} else {
+			tooManyCandidates.Exceeded(1)
 		}
 	})
 	if err != nil {
@@ -92,9 +97,14 @@ func findDescriptors(known map[uint64]bool) (refs []Ref) {
 		}
 		for _, descriptor := range descriptors {
 			ino, err := heldInode(process.Name(), descriptor)
-			if err == nil && !known[ino] && len(refs) < maxCandidates {
+			if err != nil || known[ino] {
+				continue
+			}
+			if len(refs) < maxCandidates {
 				known[ino] = true
 				refs = append(refs, Ref{Path: dir + descriptor, Inode: ino})
+			} else {
+				tooManyCandidates.Exceeded(1)
 			}
 		}
 	}

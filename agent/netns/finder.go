@@ -21,7 +21,10 @@ var namedDirs = []string{"/run/netns", "/run/docker/netns"}
 // maxCandidates limits one search. The interfaces of namespaces beyond are reported as unseen.
 const maxCandidates = 16384
 
-var tooManyCandidates = bounds.New("too many network namespaces")
+var (
+	tooManyCandidates = bounds.New("too many network namespaces")
+	tooManyDevices    = bounds.New("too many devices of a pod")
+)
 
 // Ref is a reference to a netns: where it can be opened, and its name for people.
 type Ref struct {

@@ -56,7 +56,7 @@ func readTopology(peer int, list func(begin func(), each func(Device)) error) (t
 			if !d.Up && len(t.down) < maxDevices {
 				t.down[d.Index] = true
 			} else if !d.Up && !t.down[d.Index] {
-				t.truncated = true
+				tooManyDevices.Exceeded(1)
 			}
 			if !t.add(d, peer) {
 				waiting++
@@ -68,9 +68,10 @@ func readTopology(peer int, list func(begin func(), each func(Device)) error) (t
 			return t, err
 		}
 		if waiting == 0 || len(t.paths) == known {
-			break
+			return t, interrupted
 		}
 	}
+	tooManyDevices.Exceeded(1) // above each other, if any is missing at all
 	return t, interrupted
 }
 

@@ -2,7 +2,6 @@ package observe
 
 import (
 	"iter"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -315,8 +314,13 @@ func (i *Interface) claims(r bpf.Record, at time.Time, all interfaces) bool {
 		return ok && at.Sub(claimed) < claimFor
 	}
 	if _, known := i.claimed[r.IP]; !known && len(i.claimed) >= maxClaims {
-		byAge := func(a, b netip.Addr) int { return i.claimed[a].Compare(i.claimed[b]) }
-		delete(i.claimed, slices.MinFunc(slices.Collect(maps.Keys(i.claimed)), byAge))
+		oldest := r.IP
+		for ip, claimed := range i.claimed {
+			if oldest == r.IP || claimed.Before(i.claimed[oldest]) {
+				oldest = ip
+			}
+		}
+		delete(i.claimed, oldest)
 		tooManyClaims.Exceeded(1)
 	}
 	i.claimed[r.IP] = at

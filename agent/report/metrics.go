@@ -6,6 +6,7 @@ import (
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 // Sources returns where a scrape reads.
@@ -43,7 +44,7 @@ func (r *Report) loopStats() metrics.LoopStats {
 	stats := metrics.LoopStats{
 		Counts: counts, Open: r.Detector.Conflicts(false),
 		States: r.byState(), Refused: refused(r.Table.Refusals.Total()),
-		Dropped: r.dropped(counts), Solicitations: r.Prober.Sent(),
+		Dropped: r.dropped(counts), LeftOut: bounds.Counts(), Solicitations: r.Prober.Sent(),
 		Pending: r.Table.Records.Pending(), HostOmitted: r.Table.Own.Omitted(), NetlinkOverruns: uint64(r.Watcher.Overruns()), ResyncFound: r.Watcher.Found(),
 	}
 	_, stats.DADFailed = r.Table.Lost(0)

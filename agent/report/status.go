@@ -113,6 +113,7 @@ func (r *Report) addParts(doc *document.Status) {
 	doc.Suppressed = counts.Suppressed
 	doc.Pending = r.Table.Records.Pending()
 	doc.Dropped = r.dropped(counts)
+	doc.LeftOut = bounds.Counts()
 	total := r.Table.Refusals.Total()
 	doc.Dropped["packets over the limits"] = total.RefusedData + total.RefusedAnnounced + total.RefusedAnswers
 	doc.Dropped["packets while the ring was full"] = total.RingFull
@@ -148,7 +149,6 @@ func (r *Report) byState() map[string]int {
 func (r *Report) dropped(counts detector.Counts) map[string]uint64 {
 	dropped := r.Table.Records.Dropped()
 	maps.Copy(dropped, r.Prober.Dropped())
-	maps.Copy(dropped, bounds.Counts())
 	dropped["probe requests of other nodes"] = r.Exchange.Dropped
 	for reason, n := range counts.Refused {
 		dropped[reason] += n

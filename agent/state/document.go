@@ -74,6 +74,7 @@ func decode(data []byte) (contents, error) {
 	conflicts := func(from []json.RawMessage, open bool) []detector.Conflict {
 		list, invalid := decodeList(from, func(doc *document.Conflict) (detector.Conflict, error) {
 			made, err := restored(doc, open)
+			tooMuchState.Exceeded(max(len(doc.Books)-maxBooks, 0))
 			if n := min(len(doc.Books), maxBooks); err == nil && n > 0 {
 				c.Books[doc.ID] = doc.Books[:n]
 			}

@@ -165,6 +165,7 @@ func (t *Table) withdraw(e *entry, s *sender, r *record, l wire.Lease, now time.
 	}
 	if len(e.records)-e.live >= maxHolders {
 		t.drop(e.records[slices.IndexFunc(e.records, func(r *record) bool { return r.gone })])
+		why = Forgotten
 	}
 	r = t.add(e, s, true)
 	r.binding, r.epoch, r.seq, r.expires = l.Binding, s.node.Epoch, l.Seq, now.Add(goneTTL)

@@ -128,7 +128,9 @@ func Encode(m Message, now time.Time) (k Kind, b []byte) {
 		if k, b = m.encode(c); len(packetHeader)+listHeader+len(b) <= MaxPacket {
 			break
 		}
-		tooLong.Exceeded(1)
+		if cut == 0 {
+			tooLong.Exceeded(1)
+		}
 	}
 	return k, b
 }

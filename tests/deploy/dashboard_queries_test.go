@@ -54,6 +54,7 @@ var notShown = map[string]string{
 	"dupip_gossip_reporters":                     "most clusters have none",
 	"dupip_host_addresses_omitted":               "hardly a node has so many addresses; dupip status and dupip doctor say it",
 	"dupip_conflict_holder_info":                 "off by default, and for rules; the table of conflicts has the pods",
+	"dupip_left_out_total":                       "no observation; dupip status has it",
 	"dupip_overdue_total":                        "0, unless the detector has a fault",
 	"dupip_resync_found_total":                   "0, unless an event was missed; what it was about is found all the same",
 	"dupip_drills":                               "a drill shows itself what it does",

@@ -42,6 +42,9 @@ func (p *Printer) Status(s document.Status) {
 		line("Suppressed", "%s", suppressed)
 	}
 	line("Dropped", "%s", counts(s.Dropped))
+	if left := counts(s.LeftOut); left != none {
+		line("Left out", "%s", left)
+	}
 	for _, reason := range slices.Sorted(maps.Keys(document.NormalDrops)) {
 		if s.Dropped[reason] > 0 {
 			line("", "%s: %s; normal", reason, document.NormalDrops[reason])
