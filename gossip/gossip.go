@@ -52,7 +52,7 @@ type Options struct {
 	Random func(time.Duration) time.Duration
 }
 
-// Gossip connects one agent to the others: it joins the parts, which do not know each other. It implements agent.Cluster, which describes
+// Gossip connects one agent to the others: it joins the parts, which know no others than post and peers. It implements agent.Cluster, which describes
 // its methods. They are safe for concurrent use and do not block; Query waits for its context.
 type Gossip struct {
 	log     *slog.Logger

@@ -20,7 +20,7 @@ const (
 )
 
 // peers is what there is to know of other nodes beside their membership: how much they send, and whether they reply. What they say it
-// hands to the agent. It must not know what that is.
+// hands to the agent, from any goroutine; all else is of the loop's. It must not know what they say.
 type peers struct {
 	count    *counters
 	messages chan cluster.Message

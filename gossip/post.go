@@ -47,7 +47,8 @@ type Network interface {
 }
 
 // post sends messages to other nodes: those that must be acknowledged again and again, and all of them gathered into packets, in the
-// order in which these were begun. It must not know what the messages say.
+// order in which these were begun. It must not know what the messages say, but for which of them are
+// leases.
 type post struct {
 	*retry.Queue
 	count   *counters

@@ -29,7 +29,7 @@ const (
 	answerRate, answerBurst = 50, 100
 )
 
-// queries asks other nodes, and has the agent answer them. It must not know what is asked. Its methods are safe for concurrent use.
+// queries asks other nodes, and has the agent answer them. It must not know what answers say. Its methods are safe for concurrent use.
 type queries struct {
 	log     *slog.Logger
 	network Network

@@ -95,7 +95,7 @@ func firstName(peer string) string {
 	}
 }
 
-// Origins are those of the interfaces. It must not know in which network an interface is.
+// Origins are those of the interfaces. It must not know which addresses they have.
 type Origins struct {
 	opts       *Options
 	interfaces interfaces

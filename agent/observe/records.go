@@ -31,7 +31,8 @@ const (
 	droppedView  = "too many addresses, devices or routes of a pod"
 )
 
-// Records has those that wait for an event about their interface, and counts those that make no observation.
+// Records has those that wait for an event about their interface, and counts those that make no observation. It must not know what they are
+// evidence of.
 type Records struct {
 	opts       *Options
 	interfaces interfaces

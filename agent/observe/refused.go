@@ -43,7 +43,7 @@ func sum(c bpf.Counters) uint64 {
 }
 
 // Refusals counts the packets of all interfaces that made no record because a limit was reached, and finds the pods that send so many. It
-// must not know what the packets are.
+// must not know which addresses they have.
 type Refusals struct {
 	opts       *Options
 	interfaces interfaces

@@ -19,8 +19,8 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// Table has the interfaces of this node. Create it with [New] and call [Table.Configure] first. It is
-// not safe for concurrent use.
+// Table has the interfaces of this node, and joins what is known of them. It must not know whether others have their addresses. Create it
+// with [New] and call [Table.Configure] first. It is not safe for concurrent use.
 type Table struct {
 	Options
 	Records  *Records
