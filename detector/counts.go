@@ -1,16 +1,18 @@
 package detector
 
-// The reasons for which a sighting is dropped or, the first four, a binding or one of its interfaces is evicted.
+// The reasons for which a sighting is dropped or, the first three, a binding is evicted.
 const (
 	refusedInterfaceFull = "interface full" // the interface has MaxPerInterface bindings
 	refusedTableFull     = "table full"     // the table has MaxBindings
 	refusedKeyFull       = "key full"       // the address has 64 holders
-	evictedSource        = "interfaces of one holder"
 	refusedOld           = "older than the TTL"
 	refusedInvalid       = "invalid"        // the sighting has no address, holder or evidence
 	refusedNoHolder      = "no holder here" // the holder is remote, and no local one has the address
 	refusedUnanswered    = "unanswered"     // the holder is remote and suppressed, because it did not answer
 )
+
+// evictedSource is the reason for which an interface of a binding is evicted: there are more than four.
+const evictedSource = "interfaces of one holder"
 
 // The reasons why two holders raise no suspicion.
 const (

@@ -190,17 +190,15 @@ func (d *Detector) Describe(id HolderID, f func(Key, *Holder), now time.Time, ke
 		}
 		d.table.note(b)
 	}
-	entries := slices.Collect(maps.Keys(d.conflicts.open))
-	if len(keys) > 0 {
-		entries = nil
-		for _, key := range keys {
-			if e := d.table.entries[key]; e != nil && e.conflict != nil {
-				entries = append(entries, e)
-			}
+	for _, key := range keys {
+		if e := d.table.entries[key]; e != nil && e.conflict != nil {
+			d.conflicts.describe(e, describe, now)
 		}
 	}
-	for _, e := range entries {
-		d.conflicts.describe(e, describe, now)
+	if len(keys) == 0 {
+		for e := range d.conflicts.open {
+			d.conflicts.describe(e, describe, now)
+		}
 	}
 	fx := d.effects()
 	slices.SortStableFunc(fx.Events, func(a, b Event) int { return a.Conflict.Key.Compare(b.Conflict.Key) })
@@ -223,8 +221,9 @@ func (d *Detector) Probed(p Probe, r Result, now time.Time) Effects {
 	switch {
 	case b == nil:
 	case p.Purpose == Refresh:
-		d.verifier.refreshed(b, r, now)
-		d.table.settle(e, now)
+		if d.verifier.refreshed(b, r, now); r.Outcome != Sent { // which moves no deadline
+			d.table.settle(e, now)
+		}
 	case r.Outcome == Gone && p.Purpose != "":
 		return d.Withdraw(p.Key, p.Holder, r.Reason, now)
 	case r.Outcome == Gone && b.remote && b.check != nil && b.check.phase != probing:

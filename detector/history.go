@@ -35,19 +35,19 @@ func (h *history) add(e *entry, c Conflict) {
 	e.kept++
 }
 
-// trim drops conflicts until there are at most so many, and returns the entries of those.
-func (h *history) trim(most int) (dropped []*entry) {
-	for len(h.list) > most {
-		drop := h.leastMissed()
-		r := h.list[drop]
-		if r.share.size--; r.share.size == 0 {
-			delete(h.shares, r.share.kind)
-		}
-		h.list = slices.Delete(h.list, drop, drop+1)
-		r.entry.kept--
-		dropped = append(dropped, r.entry)
+// drop drops a conflict if there are more than so many, and returns its entry.
+func (h *history) drop(most int) *entry {
+	if len(h.list) <= most {
+		return nil
 	}
-	return dropped
+	i := h.leastMissed()
+	r := h.list[i]
+	if r.share.size--; r.share.size == 0 {
+		delete(h.shares, r.share.kind)
+	}
+	h.list = slices.Delete(h.list, i, i+1)
+	r.entry.kept--
+	return r.entry
 }
 
 // leastMissed returns the index of the conflict to drop next: the oldest one of the kind that there are most of. Two pods can make any

@@ -228,7 +228,7 @@ func (l *conflicts) remember(e *entry, c Conflict) {
 
 // trim shortens the history to its limit.
 func (l *conflicts) trim() {
-	for _, e := range l.history.trim(l.table.opts.MaxHistory) {
+	for e := l.history.drop(l.table.opts.MaxHistory); e != nil; e = l.history.drop(l.table.opts.MaxHistory) {
 		if len(e.bindings) == 0 && e.conflict == nil {
 			l.table.retire(e)
 		}

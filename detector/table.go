@@ -94,7 +94,9 @@ func (t *table) setEvidence(b *binding, ev Evidence, now time.Time, why string) 
 	was := b.evidence
 	if was >= Claimed && ev < Claimed {
 		t.withdraw(b)
-		b.entry.ceased = append(b.entry.ceased, ceased{b, b.public(), why})
+		if b.entry.conflict != nil {
+			b.entry.ceased = append(b.entry.ceased, ceased{b, b.public(), why})
+		}
 		if b.check != nil {
 			b.check.unpair()
 		}

@@ -3,6 +3,7 @@
 package core
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -137,7 +138,7 @@ func (c *Core) observed(o *observe.Observation, now time.Time) {
 	switch o.Kind {
 	case observe.Seen:
 		c.Prober.Observed(o.Interface, o.VLAN, s)
-		if reason := c.Exchange.Observe(*s, now); reason != "" {
+		if reason := c.Exchange.Observe(*s, now); reason != "" && c.Log.Enabled(context.Background(), slog.LevelDebug) {
 			c.Log.Debug("record dropped", "ip", s.Key.IP, "network", s.Key.Network, "interface", s.Holder.InterfaceName,
 				"mac", s.Holder.MAC, "reason", reason)
 		}

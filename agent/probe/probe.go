@@ -40,12 +40,12 @@ const (
 	interfaceBurst = 360
 )
 
-// The reasons for which probes are dropped or delayed, as they are counted.
+// The reasons for which probes are dropped, delayed or not remembered, as they are counted.
 const (
 	DroppedAddresses = "too many addresses"
 	DroppedRate      = "solicitation rate"
-	droppedTentative = "too many addresses that a pod probes itself"
-	droppedSent      = "too many probes to remember"
+	droppedTentative = "memory of a pod's own probes full"
+	droppedSent      = "memory of sent probes full"
 )
 
 // Sender sends one probe and does not block. [unix.ENETDOWN], [unix.ENXIO] and [unix.ENODEV]
