@@ -153,7 +153,7 @@ func (e *entry) next(now time.Time) time.Time {
 			at = schedule.Earlier(at, b.lastOf(b.evidence).Add(bindingTTL))
 		} else {
 			at = schedule.Earlier(at, b.lastSeen().Add(bindingTTL))
-			if p := e.penalties.of(b.holder.ID); p != nil && p.until().After(now) {
+			if p := e.penalties.of(b.holder.ID); p != nil && (p.until().After(now) || b.strongest(now) > b.evidence) {
 				at = schedule.Earlier(at, p.until())
 			}
 		}

@@ -187,3 +187,25 @@ func TestRefreshesGoTogether(t *testing.T) {
 		t.Errorf("%d wakes for %d questions", wakes, n)
 	}
 }
+
+// What a holder announced while it was suppressed counts when that ends, whatever else becomes of the address at that moment.
+func TestSuppressionEndsBesideARefresh(t *testing.T) {
+	for _, result := range []Result{{Outcome: Sent}, {Outcome: Refused, Reason: "a guard"}, {Outcome: Unanswered}} {
+		d, list, now := filled(2)
+		a, b := list[0], list[1]
+		b.Key = a.Key
+		a.Evidence, b.Evidence = Announced, Announced
+		d.Observe(a, now)
+		d.table.entries[a.Key].penalties.add(b.Holder.ID, true, now)
+		b.At = now.Add(time.Second / 2)
+		d.Observe(b, b.At)
+		if n := d.Counts().Suspected; n != 0 {
+			t.Fatalf("%d suspicions of a suppressed holder", n)
+		}
+		late := now.Add(time.Second + time.Millisecond)
+		d.Probed(Probe{Key: a.Key, Holder: a.Holder.ID, Purpose: Refresh}, result, late)
+		if d.Tick(late); d.Counts().Suspected != 1 {
+			t.Errorf("outcome %v: %d suspicions, next at %v", result.Outcome, d.Counts().Suspected, d.Next().Sub(now))
+		}
+	}
+}
