@@ -11,7 +11,7 @@ import (
 	"github.com/dupip/dupip/internal/schedule"
 )
 
-// entry is what is known of one key.
+// entry is what is known of one key: what the parts leave for each other.
 type entry struct {
 	key         Key
 	bindings    []*binding // in order of arrival

@@ -28,7 +28,8 @@ const (
 	notFoundAgain = "it was not found again after the agent's restart"
 )
 
-// conflict is an open suspicion or conflict. The package comment has its states. It must not know how its holders are asked.
+// conflict is an open suspicion or conflict. The package comment has its states. It must not have anybody asked, nor change
+// what its holders have: it reads the results in their checks.
 type conflict struct {
 	id          string
 	state       State // Suspected or Confirmed

@@ -5,7 +5,8 @@
 // [Detector] is not safe for concurrent use. It must not know how packets are read, what a netns looks like or how nodes send messages to
 // each other.
 //
-// The parts, from the ground up; each calls those before it only, and what it has found is a value for those after it:
+// The parts, from the ground up; each calls those before it only, and what it has found is a value for those after it, in the entry of
+// the address. (But the verifier asks a conflict whose answers it awaits.)
 //
 //	check      what one holder has answered            story      notes of one address, and who had it
 //	penalties  who did not answer lately               table      who has which address, and on what evidence

@@ -2,7 +2,7 @@ package detector
 
 import "slices"
 
-// history has the conflicts that are resolved. It must not know more of them than that.
+// history has the conflicts that are resolved. It must not know whether their holders are still there.
 type history struct {
 	list   []resolved // oldest first
 	shares map[kind]*share

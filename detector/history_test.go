@@ -63,7 +63,10 @@ func TestHistoryDrops(t *testing.T) {
 	} {
 		p := newPast(tt.conflicts)
 		before := len(p.list)
-		dropped := p.trim(tt.most)
+		var dropped []*entry
+		for e := p.drop(tt.most); e != nil; e = p.drop(tt.most) {
+			dropped = append(dropped, e)
+		}
 		if got := p.String(); got != tt.want || len(dropped) != before-len(p.list) {
 			t.Errorf("%s: left %q, want %q; %d dropped", name, got, tt.want, len(dropped))
 		}

@@ -42,7 +42,7 @@ func (p *penalty) suppresses() Evidence {
 	return Announced
 }
 
-// penalties are those of the holders of one key.
+// penalties are those of the holders of one key. It must not know who asked them, and why.
 type penalties []penalty
 
 // of returns the penalty of a holder, nil if it has none.

@@ -23,8 +23,8 @@ func rankOf(e Evidence, suppressed bool) int {
 	return int(e)
 }
 
-// table has the bindings of one node: who has which address, and on what evidence. It must not know what two holders of an address are,
-// nor who is asked.
+// table has the bindings of one node: who has which address, and on what evidence. It must not know when a conflict begins or
+// ends: it spares the holders of an open one when it makes room.
 type table struct {
 	changes
 	opts Options

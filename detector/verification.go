@@ -20,8 +20,8 @@ const (
 	unreachableTime = 2 * time.Second
 )
 
-// verifier asks the holders of an address whether they have it: in rounds, all of them at about the same time. It must not know what
-// becomes of a conflict, or of a holder that does not answer.
+// verifier asks the holders of an address whether they have it: in rounds, all of them at about the same time. It must not know
+// when a conflict begins or ends, nor what becomes of a holder that does not answer: of a conflict it reads only whose answers are awaited.
 type verifier struct {
 	overlap time.Duration // see Options.MinOverlap
 	round   uint32        // the number of the last round that began
