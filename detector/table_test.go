@@ -131,10 +131,12 @@ func TestTableWithdraws(t *testing.T) {
 	table.see("n3", 2, 0, 1, Announced, 1)
 	table.see("n2", 3, 0, 1, Announced, 1)
 	table.TakeChanges()
+	b.entry.conflict = new(conflict) // which is told
 	table.remove(b, noteGone, "gone", clock(5))
 	if why := b.entry.ceased[0].why; why != "pod1 withdrawn: gone" {
 		t.Errorf("it ceased to count because %q", why)
 	}
+	b.entry.conflict = nil
 	table.settle(b.entry, clock(5))
 	if len(table.holders)+len(table.ifaces)+len(b.entry.bindings)+table.size()+table.due.Len() != 0 {
 		t.Errorf("left: %v, %v, %v", table.holders, table.ifaces, b.entry.bindings)

@@ -90,12 +90,12 @@ func checkInterfaces(_ context.Context, known *facts) Check {
 
 // dropAdvice is what to do about drops that are not normal, by the reason in the agent's status.
 var dropAdvice = map[string]string{
-	"packets over the limits":         "a pod sends from very many addresses, or answers for them: look into the pods named",
-	"packets while the ring was full": "the agent does not keep up: give it more CPU (resources.limits.cpu)",
-	"early":                           "the agent does not keep up with new pods: give it more CPU (resources.limits.cpu)",
-	"waiting for a scan":              "a pod changes its addresses faster than they can be read: dupip status -o wide names it",
-	"too many VLANs":                  "a pod sends with very many VLAN tags: dupip status -o wide names it",
-	"interfaces of one holder":        "one pod has an address on more than four interfaces",
+	"packets over the limits":                        "a pod sends from very many addresses, or answers for them: look into the pods named",
+	"packets while the ring was full":                "the agent does not keep up: give it more CPU (resources.limits.cpu)",
+	"early":                                          "the agent does not keep up with new pods: give it more CPU (resources.limits.cpu)",
+	"waiting for a scan":                             "a pod changes its addresses faster than they can be read: dupip status -o wide names it",
+	"too many VLANs":                                 "a pod sends with very many VLAN tags: dupip status -o wide names it",
+	"interfaces of one holder":                       "one pod has an address on more than four interfaces",
 	"too many addresses, devices or routes of a pod": "a pod has very many addresses or devices: not all of them are known",
 	"memory of a pod's own probes full":              "a pod probes very many addresses: it may scan",
 	"memory of sent probes full":                     "a pod has very many addresses: late answers count as none",
