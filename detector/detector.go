@@ -23,9 +23,10 @@ func New(opts Options) *Detector {
 		opts: opts, entries: make(map[Key]*entry), holders: make(map[HolderID][]*binding), ifaces: make(map[Interface][]*binding), counts: newCounts(),
 	}
 	v := &verifier{overlap: opts.MinOverlap}
-	return &Detector{&t.changes, t, v, &conflicts{
+	l := &conflicts{
 		table: t, verifier: v, open: make(map[*entry]struct{}), history: history{shares: make(map[kind]*share)}, counts: newCounts(),
-	}}
+	}
+	return &Detector{changes: &t.changes, table: t, verifier: v, conflicts: l}
 }
 
 // Observe records one sighting. It drops and counts a sighting that has no address, holder or known

@@ -131,7 +131,7 @@ func TestTableWithdraws(t *testing.T) {
 	table.see("n3", 2, 0, 1, Announced, 1)
 	table.see("n2", 3, 0, 1, Announced, 1)
 	table.TakeChanges()
-	b.entry.conflict = new(conflict) // which is told
+	b.entry.conflict = new(conflict) // an open conflict learns what has ceased
 	table.remove(b, noteGone, "gone", clock(5))
 	if why := b.entry.ceased[0].why; why != "pod1 withdrawn: gone" {
 		t.Errorf("it ceased to count because %q", why)

@@ -90,21 +90,22 @@ func checkInterfaces(_ context.Context, known *facts) Check {
 
 // dropAdvice is what to do about drops that are not normal, by the reason in the agent's status.
 var dropAdvice = map[string]string{
-	"packets over the limits":                        "a pod sends from very many addresses, or answers for them: look into the pods named",
-	"packets while the ring was full":                "the agent does not keep up: give it more CPU (resources.limits.cpu)",
-	"early":                                          "the agent does not keep up with new pods: give it more CPU (resources.limits.cpu)",
-	"waiting for a scan":                             "a pod changes its addresses faster than they can be read: dupip status -o wide names it",
-	"too many VLANs":                                 "a pod sends with very many VLAN tags: dupip status -o wide names it",
-	"interfaces of one holder":                       "one pod has an address on more than four interfaces",
+	"packets over the limits":         "a pod sends from very many addresses, or answers for them: look into the pods named",
+	"packets while the ring was full": "the agent does not keep up: give it more CPU (resources.limits.cpu)",
+	"early":                           "the agent does not keep up with new pods: give it more CPU (resources.limits.cpu)",
+	"waiting for a scan":              "a pod changes its addresses faster than they can be read: dupip status -o wide names it",
+	"too many VLANs":                  "a pod sends with very many VLAN tags: dupip status -o wide names it",
+	"interfaces of one holder":        "one pod has an address on more than four interfaces",
+	"too many addresses":              "a pod has very many addresses: not all of them are probed",
+	"solicitation rate":               "more addresses wait for verification than are probed in a second: it takes longer",
+	"probe requests of other nodes":   "other nodes request more verifications than run at a time: it takes longer",
+	"interface full":                  "one interface has more addresses than are kept: the pods named may spoof",
+	"table full":                      "the node has more addresses than the table holds",
+	"key full":                        "one address has more holders than are kept",
+
 	"too many addresses, devices or routes of a pod": "a pod has very many addresses or devices: not all of them are known",
 	"memory of a pod's own probes full":              "a pod probes very many addresses: it may scan",
 	"memory of sent probes full":                     "a pod has very many addresses: late answers count as none",
-	"too many addresses":                             "a pod has very many addresses: not all of them are probed",
-	"solicitation rate":                              "more addresses wait for verification than are probed in a second: it takes longer",
-	"probe requests of other nodes":                  "other nodes request more verifications than run at a time: it takes longer",
-	"interface full":                                 "one interface has more addresses than are kept: the pods named may spoof",
-	"table full":                                     "the node has more addresses than the table holds",
-	"key full":                                       "one address has more holders than are kept",
 }
 
 // checkDrops finds what the agent dropped.

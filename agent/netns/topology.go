@@ -71,7 +71,7 @@ func readTopology(peer int, list func(begin func(), each func(Device)) error) (t
 			return t, interrupted
 		}
 	}
-	tooManyDevices.Exceeded(1) // above each other, if any is missing at all
+	tooManyDevices.Exceeded(1) // each list had devices before their parents
 	return t, interrupted
 }
 

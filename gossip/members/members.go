@@ -107,7 +107,7 @@ type Members struct {
 
 	mu       sync.Mutex
 	present  map[wire.MemberID]presence
-	answered time.Time                       // when a member, whoever it is, answered last by UDP
+	answered time.Time                       // when any member answered last by UDP
 	cut      struct{ from, until time.Time } // see Cut
 }
 

@@ -111,7 +111,7 @@ func (k *Keys) open(dst, b, header []byte) []byte {
 }
 
 // windowSize is how many datagrams late a datagram may come. A window counts all datagrams of its
-// sender, whoever they are for, and networks reorder by milliseconds.
+// sender, to all receivers, and networks reorder by milliseconds.
 const windowSize = 2048
 
 // window accepts each sequence number of one sender once (RFC 4303, section 3.4.3). A datagram is for one incarnation

@@ -47,6 +47,18 @@ func TestPrintGossip(t *testing.T) {
 	}
 }
 
+// What was left out has a line if it was anything.
+func TestPrintStatusLeftOut(t *testing.T) {
+	for n, want := range map[uint64]string{0: "", 3: "Left out    3 too many network namespaces\n"} {
+		p, out := printer(80)
+		p.Status(document.Status{LeftOut: map[string]uint64{"too many network namespaces": n, "state file full": 0}, Cluster: document.ClusterStatus{Alone: true}})
+		_, got, _ := strings.Cut(out.String(), "Dropped     none\n")
+		if got, _, _ = strings.Cut(got, "Gossip"); got != want {
+			t.Errorf("of %d: %q, want %q", n, got, want)
+		}
+	}
+}
+
 func TestPrintStatusDADFailed(t *testing.T) {
 	status := document.Status{DADFailedAddresses: 1, DADFailed: []document.DADFailed{
 		{IP: netip.MustParseAddr("fd00:1::5"), Interface: "veth5", Netns: "cni-5", Pod: &document.Pod{Namespace: "shop", Name: "web-0"}},
