@@ -11,6 +11,7 @@ import (
 
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 var (
@@ -216,6 +217,9 @@ func TestBounds(t *testing.T) {
 	}
 	if len(s.open) != maxOfInterface {
 		t.Errorf("%d holders at one interface, want %d", len(s.open), maxOfInterface)
+	}
+	if n := bounds.Counts()["too many holders to capture the packets of"]; n < 1+maxOfInterface {
+		t.Errorf("%d were counted", n)
 	}
 }
 

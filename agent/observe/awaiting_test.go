@@ -9,6 +9,7 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 // What a later scan finds takes the place of an answer: an address that is valid, on a device that is up, where packets arrive.
@@ -92,6 +93,9 @@ func TestScanRequestsAreBounded(t *testing.T) {
 	}
 	if n := len(i.awaiting.requests); n != maxScanRequests {
 		t.Errorf("%d addresses are scanned for, want %d", n, maxScanRequests)
+	}
+	if n := bounds.Counts()["too many addresses to scan for"]; n < maxScanRequests {
+		t.Errorf("%d were counted", n)
 	}
 	// A scan that began before the last request is no answer to that.
 	w.ScanFor(i.Ref, ip, bpf.VLAN{}, now.Add(2*time.Second))

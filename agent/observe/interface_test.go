@@ -10,6 +10,7 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 // What a pod announces unasked is a claim if it has the address on a device that is not observed. Then its answers
@@ -163,5 +164,8 @@ func TestClaimsAreBounded(t *testing.T) {
 	_, latest := i.claimed[netip.MustParseAddr(ip(2*maxClaims-1))]
 	if len(i.claimed) != maxClaims || oldest || !latest {
 		t.Errorf("%d claims, the oldest %t, the latest %t", len(i.claimed), oldest, latest)
+	}
+	if n := bounds.Counts()["too many addresses that a pod only announces"]; n < maxClaims || w.Records.Dropped()[droppedView] != 1 {
+		t.Errorf("%d were counted, dropped %v", n, w.Records.Dropped())
 	}
 }

@@ -297,7 +297,7 @@ func TestSentTo(t *testing.T) {
 		ip = ip.Next()
 	}
 	sent := w.interfaces[ref].sent
-	if len(sent) != maxSent {
+	if len(sent) != maxSent || w.Dropped()[droppedSent] != interfaceBurst-maxSent {
 		t.Errorf("%d probes are remembered, want %d", len(sent), maxSent)
 	}
 	soon := now.Add(time.Second)
@@ -335,7 +335,7 @@ func TestTentativeIsBounded(t *testing.T) {
 		w.Tentative(ref, ip, bpf.VLAN{}, now)
 		ip = ip.Next()
 	}
-	if n := len(w.interfaces[ref].tentative); n != maxTentative {
+	if n := len(w.interfaces[ref].tentative); n != maxTentative || w.Dropped()[droppedTentative] != 2*maxTentative {
 		t.Errorf("%d are remembered, want %d", n, maxTentative)
 	}
 	w.Tentative(ref, ip, bpf.VLAN{}, now.Add(time.Minute))

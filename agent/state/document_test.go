@@ -16,6 +16,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 // An invalid conflict costs no other. The document stays until the next write,
@@ -143,7 +144,11 @@ func TestEncodeIsBounded(t *testing.T) {
 		former.LastSeen = testStart.Add(time.Duration(i))
 		s.Former = append(s.Former, former)
 	}
+	before := bounds.Counts()["state file full"]
 	data := encode(State{Snapshot: s, Interfaces: testOrigins}, opts)
+	if bounds.Counts()["state file full"] < before+10 {
+		t.Error("what is left out is not counted")
+	}
 	if len(data) > maxBytes || len(data) < maxBytes-100_000 {
 		t.Fatalf("%d bytes", len(data))
 	}

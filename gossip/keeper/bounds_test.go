@@ -146,7 +146,7 @@ func TestFlood(t *testing.T) {
 // A node with as many leases as it may have can end one and begin another: what has ended takes no room of leases.
 func TestWithdrawalsTakeNoRoom(t *testing.T) {
 	l := newLab(t)
-	a := l.node("a", 1)
+	a, forgotten := l.node("a", 1), 0
 	lease := func(i int) {
 		t.Helper()
 		p := pod(uint64(2*i+1), 1)
@@ -160,7 +160,11 @@ func TestWithdrawalsTakeNoRoom(t *testing.T) {
 		p := withdrawn(uint64(2*i+2), 1)
 		p.Key = key(i)
 		p.Key.Network = fmt.Sprint(i >> 16)
-		l.accept(a, p)
+		if _, _, why := l.accept(a, p); why == Forgotten {
+			forgotten++
+		} else if why != Accepted {
+			t.Fatalf("the end of %d is refused: %s", i, why)
+		}
 	}
 	for i := range maxOfSender {
 		l.now = l.now.Add(time.Millisecond)
@@ -171,8 +175,8 @@ func TestWithdrawalsTakeNoRoom(t *testing.T) {
 		end(i)
 		lease(i + maxOfSender)
 	}
-	if l.Len() != maxOfSender || l.Table.gone.Len() != maxGone || len(l.entries) != maxOfSender+maxGone {
-		t.Errorf("%d leases, %d withdrawals, %d keys", l.Len(), l.Table.gone.Len(), len(l.entries))
+	if l.Len() != maxOfSender || l.Table.gone.Len() != maxGone || len(l.entries) != maxOfSender+maxGone || forgotten != maxGone {
+		t.Errorf("%d leases, %d withdrawals, %d forgotten, %d keys", l.Len(), l.Table.gone.Len(), forgotten, len(l.entries))
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 const (
@@ -262,6 +263,12 @@ func TestLargestFit(t *testing.T) {
 	for i := range 1000 {
 		counts[fmt.Sprint(i, long)] = math.MaxInt
 	}
+	before := bounds.Counts()["message shortened to fit a packet"]
+	defer func() {
+		if bounds.Counts()["message shortened to fit a packet"] == before {
+			t.Error("what is shortened is not counted")
+		}
+	}()
 	for _, m := range []any{
 		Lease{Seq: math.MaxUint64, Key: key, Binding: b},
 		Ack{Seq: math.MaxUint64, Others: bindings, Total: math.MaxInt},
