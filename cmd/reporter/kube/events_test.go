@@ -111,7 +111,7 @@ func TestListEnds(t *testing.T) {
 		}, 0, 1, 10}, // the first page, and 500, 250 … 1
 		"more than are wanted": {func(_ int, w http.ResponseWriter) {
 			_, _ = fmt.Fprintf(w, `{"metadata":{"continue":"more"},"items":[%s,%[1]s]}`, one)
-		}, 0, 6, 3},
+		}, 0, 5, 3},
 		"the token of the next page is too old": {func(n int, w http.ResponseWriter) {
 			if n == 1 {
 				_, _ = fmt.Fprintf(w, `{"metadata":{"continue":"more"},"items":[%s]}`, one)

@@ -1,6 +1,7 @@
-// Package kube asks the API server for what the reporter needs, and can ask for nothing else: Events and one Lease.
+// Package kube asks the API server for what the reporter needs: it writes Events and one Lease, and reads and watches lists of objects.
 //
-// It is plain HTTP: a client library would be larger than the reporter, and is made for those that watch.
+// It is plain HTTP: of an object only the fields that are used are decoded, one object after the other, and every answer is bounded. The
+// types of a client library hold whole lists, and whole objects.
 package kube
 
 import (
@@ -17,7 +18,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -32,8 +32,6 @@ const (
 	maxBody = 4 << 20
 	// maxRest bounds what is read of an answer that says nothing new, and of a refusal.
 	maxRest = 64 << 10
-	// pageSize is how many Events one request lists, at most.
-	pageSize = 500
 )
 
 // errTooLong is that of an answer beyond maxBody.
@@ -99,7 +97,11 @@ func InCluster() (*Client, error) {
 func New(base, token string, config *tls.Config) *Client {
 	return &Client{base: base, token: token, http: &http.Client{
 		// HTTP/1.1: a request without an answer then ends its connection, and the next one makes another.
-		Transport:     &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute},
+		Transport: &http.Transport{
+			TLSClientConfig: config, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute,
+			// A watch is silent for a long time, and must not wait for an API server that is gone.
+			DialContext: (&net.Dialer{Timeout: timeout, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: timeout, Interval: time.Second, Count: 3}}).DialContext,
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for the API server only
 	}}
 }
@@ -116,53 +118,59 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body,
 		}
 		content = bytes.NewReader(data)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
+	answer, err := c.send(ctx, method, path, contentType, content)
 	if err != nil {
 		return err
 	}
-	// Read each time: it is small, and may have been replaced.
-	token, err := os.ReadFile(c.token)
-	if err != nil {
-		return fmt.Errorf("reading the account's token: %w", err)
-	}
-	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	r.Header.Set("Accept", "application/json")
-	if body != nil {
-		r.Header.Set("Content-Type", contentType)
-	}
-	answer, err := c.http.Do(r)
-	if err != nil {
-		return fmt.Errorf("asking the API server: %w", err)
-	}
 	defer answer.Body.Close()
-	refused := answer.StatusCode >= 300
-	if out == nil && !refused {
+	if out == nil {
 		// It is the object, whose other fields may be somebody else's, of any size. A small one is read, so that the next request
 		// uses this connection, too.
 		_, _ = io.CopyN(io.Discard, answer.Body, maxRest)
 		return nil
 	}
-	most := int64(maxBody)
-	if refused {
-		most = maxRest
-	}
-	data, err := io.ReadAll(io.LimitReader(answer.Body, most+1))
+	data, err := io.ReadAll(io.LimitReader(answer.Body, maxBody+1))
 	switch {
-	case refused:
-		var status struct{ Message string }
-		if json.Unmarshal(data, &status) != nil || status.Message == "" {
-			status.Message = answer.Status
-		}
-		return &StatusError{answer.StatusCode, fmt.Sprintf("%.500q", status.Message)}
 	case err != nil:
 		return fmt.Errorf("reading the API server's answer: %w", err)
-	case int64(len(data)) > most:
+	case len(data) > maxBody:
 		return errTooLong
 	}
 	if err := json.Unmarshal(data, out); err != nil {
 		return fmt.Errorf("reading the API server's answer: %w", err)
 	}
 	return nil
+}
+
+// send sends a request. The caller closes the answer's body. A refusal is a [StatusError].
+func (c *Client) send(ctx context.Context, method, path, contentType string, content io.Reader) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
+	if err != nil {
+		return nil, err
+	}
+	// Read each time: it is small, and may have been replaced.
+	token, err := os.ReadFile(c.token)
+	if err != nil {
+		return nil, fmt.Errorf("reading the account's token: %w", err)
+	}
+	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	r.Header.Set("Accept", "application/json")
+	if content != nil {
+		r.Header.Set("Content-Type", contentType)
+	}
+	answer, err := c.http.Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("asking the API server: %w", err)
+	}
+	if answer.StatusCode < 300 {
+		return answer, nil
+	}
+	defer answer.Body.Close()
+	var status struct{ Message string }
+	if json.NewDecoder(io.LimitReader(answer.Body, maxRest)).Decode(&status) != nil || status.Message == "" {
+		status.Message = answer.Status
+	}
+	return nil, &StatusError{answer.StatusCode, fmt.Sprintf("%.500q", status.Message)}
 }
 
 const (
@@ -184,35 +192,22 @@ func (c *Client) WriteEvent(ctx context.Context, e Event) error {
 	return c.do(ctx, http.MethodPost, eventsPath(e.Metadata.Namespace, ""), plainJSON, e, nil)
 }
 
-// Events lists the Events of a controller in all namespaces, which anybody who may write Events in one of them can make. Where
-// an answer is too long, or does not come in time, it asks for half as many. It returns an error, and what it has read until
-// then, if there are more than most, a single one is too long, or the API server refuses.
+// Events lists the Events of a controller in all namespaces, which anybody who may write Events in one of them can make. It returns an
+// error, and what it has read until then, if there are more than most, a single one is too long, or the API server refuses.
 func (c *Client) Events(ctx context.Context, controller string, most int) (all []Listed, err error) {
 	query := url.Values{"fieldSelector": {"reportingController=" + controller}}
-	for size := pageSize; ; {
-		query.Set("limit", strconv.Itoa(size))
-		var page struct {
-			Metadata struct{ Continue string }
-			Items    []Listed
-		}
-		err := c.do(ctx, http.MethodGet, "/apis/events.k8s.io/v1/events?"+query.Encode(), "", nil, &page)
-		late := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
-		if size > 1 && (late || errors.Is(err, errTooLong)) {
-			size /= 2
-			continue
-		}
-		if err != nil {
-			return all, err
-		}
-		if all = append(all, page.Items...); page.Metadata.Continue == "" {
-			return all, nil
-		}
+	_, err = c.List(ctx, "/apis/events.k8s.io/v1/events", query, func(object json.RawMessage) error {
 		if len(all) >= most {
-			return all, fmt.Errorf("there are more than %d", most)
+			return fmt.Errorf("there are more than %d", most)
 		}
-		query.Set("continue", page.Metadata.Continue)
-		size = min(2*size, pageSize)
-	}
+		var e Listed
+		if err := json.Unmarshal(object, &e); err != nil {
+			return fmt.Errorf("reading an Event: %w", err)
+		}
+		all = append(all, e)
+		return nil
+	})
+	return all, err
 }
 
 func leasePath(namespace, name string) string {

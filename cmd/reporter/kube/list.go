@@ -1,0 +1,109 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+const (
+	// pageSize is how many objects one request lists, at most.
+	pageSize = 500
+	// watchTime is how long one watch lasts, as client-go has it: the API server ends it then.
+	watchTime = 5 * time.Minute
+)
+
+// List reads the objects of a path page by page, with query parameters that select them, and calls use for each. It returns the version from
+// which [Client.Watch] goes on. Where a page is too long, or does not come in time, it asks for half as many objects. It stops at the first
+// error: that of use, a single object that is too long, or the API server's.
+func (c *Client) List(ctx context.Context, path string, query url.Values, use func(object json.RawMessage) error) (version string, err error) {
+	parameters := url.Values{}
+	for name, values := range query {
+		parameters[name] = values
+	}
+	for size := pageSize; ; {
+		parameters.Set("limit", strconv.Itoa(size))
+		var page struct {
+			Metadata struct{ Continue, ResourceVersion string }
+			Items    []json.RawMessage
+		}
+		err := c.do(ctx, http.MethodGet, path+"?"+parameters.Encode(), "", nil, &page)
+		late := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+		if size > 1 && (late || errors.Is(err, errTooLong)) {
+			size /= 2
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		for _, object := range page.Items {
+			if err := use(object); err != nil {
+				return "", err
+			}
+		}
+		if page.Metadata.Continue == "" {
+			return page.Metadata.ResourceVersion, nil
+		}
+		parameters.Set("continue", page.Metadata.Continue)
+		size = min(2*size, pageSize)
+	}
+}
+
+// Get reads one object.
+func (c *Client) Get(ctx context.Context, path string) (object json.RawMessage, err error) {
+	err = c.do(ctx, http.MethodGet, path, "", nil, &object)
+	return object, err
+}
+
+// Watch calls use for each change of the objects of a path since a version, until the API server ends the watch, which is no error, or ctx
+// ends. It returns the version from which another one goes on. [Is] an error 410, the list has to be read again.
+func (c *Client) Watch(ctx context.Context, path string, query url.Values, version string, use func(object json.RawMessage, deleted bool) error) (last string, err error) {
+	parameters := url.Values{"watch": {"1"}, "allowWatchBookmarks": {"true"}, "timeoutSeconds": {strconv.Itoa(int(watchTime.Seconds()))}, "resourceVersion": {version}}
+	for name, values := range query {
+		parameters[name] = values
+	}
+	ctx, cancel := context.WithTimeout(ctx, watchTime+timeout)
+	defer cancel()
+	answer, err := c.send(ctx, http.MethodGet, path+"?"+parameters.Encode(), "", nil)
+	if err != nil {
+		return version, err
+	}
+	defer answer.Body.Close()
+	body := &io.LimitedReader{R: answer.Body}
+	for events := json.NewDecoder(body); ; {
+		var event struct {
+			Type   string
+			Object json.RawMessage
+		}
+		body.N = maxBody
+		switch err := events.Decode(&event); {
+		case errors.Is(err, io.EOF) && body.N > 0:
+			return version, nil
+		case err != nil:
+			return version, fmt.Errorf("reading a watch of the API server: %w", err)
+		}
+		var object struct {
+			Metadata struct{ ResourceVersion string }
+			Code     int
+			Message  string
+		}
+		if err := json.Unmarshal(event.Object, &object); err != nil {
+			return version, fmt.Errorf("reading a watch of the API server: %w", err)
+		}
+		switch event.Type {
+		case "ADDED", "MODIFIED", "DELETED":
+			if err := use(event.Object, event.Type == "DELETED"); err != nil {
+				return version, err
+			}
+		case "ERROR":
+			return version, &StatusError{object.Code, fmt.Sprintf("%.500q", object.Message)}
+		}
+		version = object.Metadata.ResourceVersion
+	}
+}
