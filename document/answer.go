@@ -211,7 +211,7 @@ func (c *Conflict) saidBy(node, boot string) bool {
 	})
 	cut(&c.Routes, 1)
 	for i := range c.Books {
-		c.Books[i].Node = node // perhaps before its last boot
+		c.Books[i].Node, c.Books[i].Former = node, nil // perhaps before its last boot
 	}
 	cut(&c.Books, maxTexts)
 	return true

@@ -7,16 +7,18 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// Book is what an IPAM of a node says of an address.
+// Book is what an IPAM says of an address: one of a node, or one of the whole cluster, which only a reporter reads.
 type Book struct {
-	Node       string `json:"node"`
+	Node       string `json:"node"` // empty for a book of the whole cluster
 	BootID     string `json:"boot,omitzero"`
-	Kind       string `json:"kind"`                // "host-local"
+	Kind       string `json:"kind"`                // "host-local", "calico"
 	CNINetwork string `json:"cniNetwork,omitzero"` // in CNI's configuration
 	Covers     bool   `json:"covers"`              // it gives out addresses of a range with this one, Range
 	Range      string `json:"range,omitzero"`      // "first-last"
 	// Reservation says who has it reserved, absent for nobody.
 	Reservation *Reservation `json:"reservation,omitzero"`
+	// Former is the reservation of a live holder that has ended, in a book of the whole cluster.
+	Former *Reservation `json:"former,omitzero"`
 	// Unreserved counts the pods of the node that were given addresses which the book has not reserved for them any more.
 	Unreserved int    `json:"unreserved,omitzero"`
 	Error      string `json:"error,omitzero" text:"sentence"` // why the book cannot be read
@@ -60,37 +62,75 @@ const (
 	Mismatched = "mismatched"
 	// Unheld: the address is reserved for a sandbox that does not exist any more. The range has one address less.
 	Unheld = "unheld"
+
+	// The others are found by a reporter.
+
+	// Misbooked: the address is reserved for the pod that has it, but on another node: what frees leaked addresses takes it for one.
+	Misbooked = "misbooked"
+	// Deleted: pods of a node run on that the API server has no more.
+	Deleted = "deleted"
+	// Overlapping: a node gives out addresses of a range that is another node's.
+	Overlapping = "overlapping"
+	// Twice: the API server has two live pods with the address.
+	Twice = "twice"
+	// Unlisted: a pod runs that the API server does not have.
+	Unlisted = "unlisted"
 )
 
 // FindingKinds are all kinds of findings, the most urgent first. Agents of other versions may know more.
-var FindingKinds = []string{Mismatched, Unreserved, Unheld}
+var FindingKinds = []string{Misbooked, Deleted, Overlapping, Mismatched, Unreserved, Twice, Unlisted, Unheld}
 
-// Finding is an address of which a book of a node and the wire say different things. Its Holder is the pod that has the address; if
-// Kind is [Unheld] there mostly is none, and only the node is known.
+// Finding is an address of which a book and the wire say different things. Its Holder is the pod that has the address; if Kind is [Unheld]
+// there mostly is none, and only the node is known. Of [Deleted] and [Overlapping] there is one for a node, without an address.
 type Finding struct {
 	// Kind is "unreserved" (a pod has the address, nobody has it reserved: it may be given out again), "mismatched" (it is
-	// reserved for another pod that runs) or "unheld" (it is reserved for a sandbox that does not exist any more).
+	// reserved for another pod that runs), "unheld" (it is reserved for a sandbox that does not exist any more), "misbooked" (it is reserved
+	// for the pod, but on another node), "deleted" (the API server has no such node, and pods run there), "overlapping" (the node gives out
+	// a range of another one), "twice" (the API server has two live pods with the address) or "unlisted" (it does not have the pod).
 	Kind       string     `json:"kind"`
-	IP         netip.Addr `json:"ip"`
-	CNINetwork string     `json:"cniNetwork"` // in CNI's configuration
-	Book       string     `json:"book"`       // its kind: "host-local"
-	Store      string     `json:"store"`      // its path on the node
+	IP         netip.Addr `json:"ip,omitzero"`
+	CNINetwork string     `json:"cniNetwork"` // in CNI's configuration, or the pool
+	Book       string     `json:"book"`       // its kind: "host-local", "calico", "kubernetes"
+	Store      string     `json:"store"`      // its path on the node, empty for a book of the whole cluster
 	Since      time.Time  `json:"since"`
 	Holder
 	Sandbox string `json:"sandbox,omitzero"` // the whole id
 	// ReservedFor is the id of the sandbox that has the reservation; ReservedPod is its pod, if that runs.
 	ReservedFor string `json:"reservedFor,omitzero"`
 	ReservedPod *Pod   `json:"reservedPod,omitzero"`
+	// ReservedNode is the node that the reservation is for, in a book of the whole cluster; or the node whose range it is.
+	ReservedNode string `json:"reservedNode,omitzero"`
+	// FreedBy is when at the latest the reservation is freed by what looks for leaked addresses.
+	FreedBy time.Time `json:"freedBy,omitzero"`
+	Ranges  []string  `json:"ranges,omitzero"` // those that overlap
+	Pods    int       `json:"pods,omitzero"`   // that run on a deleted node
 	// Contested: the address is in a confirmed conflict that is open, whose judgement says what to do.
 	Contested bool `json:"contested,omitzero"`
 }
 
 // Reservation is an address that is reserved for a sandbox.
 type Reservation struct {
-	Sandbox string    `json:"sandbox"`      // the first 13 characters of its id
-	Pod     *Pod      `json:"pod,omitzero"` // absent if the sandbox is none of the pods behind observed interfaces
+	Sandbox string    `json:"sandbox"`       // the first 13 characters of its id
+	Pod     *Pod      `json:"pod,omitzero"`  // absent if the sandbox is none of the pods behind observed interfaces
+	Node    string    `json:"node,omitzero"` // in a book of the whole cluster
 	Since   time.Time `json:"since,omitzero"`
+	Until   time.Time `json:"until,omitzero"` // when it ended
 }
+
+// Listing is what the API server says of a holder. Only a reporter asks it.
+type Listing struct {
+	// Pod is "listed", "ending" (it was deleted) or "unlisted" (there is no such pod), empty if that is not known.
+	Pod string `json:"pod,omitzero"`
+	// NodeDeleted is since when there is no Node of the holder's node, at the latest; zero if there is one.
+	NodeDeleted time.Time `json:"nodeDeleted,omitzero"`
+}
+
+// What the API server says of pods.
+const (
+	PodListed   = "listed"
+	PodEnding   = "ending"
+	PodUnlisted = "unlisted"
+)
 
 // BookStatus describes what an IPAM says of one network of CNI's configuration.
 type BookStatus struct {

@@ -54,6 +54,8 @@ type Nodes struct {
 	Node    string        `json:"node"`
 	Nodes   []Node        `json:"nodes"`
 	Cluster ClusterStatus `json:"cluster"`
+	// Leader is the reporter that reads the books of the API server, in a document of a reporter.
+	Leader string `json:"leader,omitzero"`
 }
 
 // ClusterStatus is this agent's view of the cluster.

@@ -44,6 +44,8 @@ type Binding struct {
 	Gone bool `json:"gone,omitzero"`
 	// Facts are what its own node knows besides, of the holders of confirmed conflicts.
 	Facts *Facts `json:"facts,omitzero"`
+	// Listing is what the API server says of a holder of a confirmed conflict.
+	Listing *Listing `json:"listing,omitzero"`
 }
 
 // Pod is a Kubernetes pod, as the container runtime reports it. It is absent if it is unknown.

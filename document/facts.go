@@ -49,6 +49,7 @@ func (f *Facts) Alike(o *Facts) bool {
 func checkFacts(holders []Binding, node string) {
 	for i := range holders {
 		b := &holders[i]
+		b.Listing = nil // no agent asks the API server
 		if b.NodeID() != node {
 			b.Facts = nil
 		} else if b.Facts != nil {

@@ -2,15 +2,18 @@ package report
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
 
 // summaryCheck is how often the state of this node is compared with the last summary.
-const summaryCheck = 10 * time.Second
+const summaryCheck = 5 * time.Second
 
 // Summarize sends the state of this node to the reporters of the cluster when it changes, until ctx ends. Gossip repeats it. An agent alone
 // has none.
@@ -36,6 +39,9 @@ func (r *Report) Summarize(ctx context.Context) {
 	}
 }
 
+// maxRanges bounds the ranges in a summary.
+const maxRanges = 8
+
 // summary returns the state of this node, without its audit. Call it in the goroutine that owns the parts.
 func (r *Report) summary() cluster.Summary {
 	s := cluster.Summary{Version: r.Self.Version, Interfaces: r.byState(), Findings: make(map[string]int)}
@@ -52,6 +58,19 @@ func (r *Report) summary() cluster.Summary {
 	}
 	if _, n := r.Table.Lost(0); n > 0 {
 		s.Findings["dad failed address"] = n
+	}
+	node := r.Self.NodeID()
+	for _, b := range r.Detector.Bindings(func(b *detector.Binding) bool { return b.Holder.ID.Node == node }) {
+		h := b.Holder
+		s.Bindings += xxhash.Sum64String(fmt.Sprint(b.Key, h.ID, h.Pod, h.Sandbox, h.Given, b.Evidence == detector.Host)) // in any order
+	}
+	inUse := r.recentView().inUse
+	for _, book := range last.Books {
+		for _, covered := range book.Ranges {
+			if inUse[book.Network] && len(s.Ranges) < maxRanges {
+				s.Ranges = append(s.Ranges, covered.String())
+			}
+		}
 	}
 	return s
 }

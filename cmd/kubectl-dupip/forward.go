@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -20,9 +21,10 @@ const forwardTime = 30 * time.Second
 
 // forward is a port of this machine that kubectl forwards to a reporter.
 type forward struct {
-	port int
-	end  context.CancelFunc
-	done chan struct{} // is closed when kubectl has ended
+	port   int
+	leader string // the pod of the reporter that reads the books
+	end    context.CancelFunc
+	done   chan struct{} // is closed when kubectl has ended
 }
 
 func (f *forward) address() string { return fmt.Sprintf("127.0.0.1:%d", f.port) }
@@ -35,25 +37,32 @@ func (f *forward) stop() {
 
 func (f *forward) client() *api.Client { return api.NewReporterClient(f.address()) }
 
-// answers returns an error if the reporter does not answer.
+// answers asks the reporter which one reads the books of the API server.
 func (f *forward) answers(ctx context.Context) error {
-	_, err := f.client().Nodes(ctx, document.Query{State: "left"}) // a small document, for which no agent is asked
+	doc, err := f.client().Nodes(ctx, document.Query{State: "left"}) // a small document, for which no agent is asked
+	f.leader = doc.Leader
 	return err
 }
 
-// connect forwards a port, 0 for any, to the first reporter that answers. It ends with ctx.
+// connect forwards a port, 0 for any, to the reporter that reads the books of the API server, or to the first one that answers. It ends with
+// ctx.
 func (p *plugin) connect(ctx context.Context, port int) (*forward, error) {
 	pods, err := p.pods(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, pod := range pods {
+	for n := 0; n < len(pods); n++ {
 		var f *forward
-		if f, err = p.forward(ctx, pod, port); err == nil {
+		f, err = p.forward(ctx, pods[n], port)
+		switch {
+		case errors.Is(err, errForbidden):
+			return nil, err
+		case err != nil:
+		case n == 0 && f.leader != pods[0] && slices.Contains(pods, f.leader):
+			f.stop()
+			pods = append([]string{"", f.leader}, pods...)
+		default:
 			return f, nil
-		}
-		if errors.Is(err, errForbidden) {
-			break
 		}
 	}
 	return nil, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/report/collect"
 	"github.com/dupip/dupip/cmd/internal/page"
+	"github.com/dupip/dupip/cmd/reporter/books"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 	"github.com/dupip/dupip/document/merge"
@@ -41,6 +43,9 @@ type documents struct {
 	self   cluster.Member
 	gossip *gossip.Gossip
 	rules  merge.Rules
+	// books are those of the API server; leader returns the identity of the replica that reads them.
+	books  *books.Books
+	leader func() string
 
 	mu         sync.Mutex
 	asked      *semaphore.Weighted // of maxAsked
@@ -134,6 +139,7 @@ func (d *documents) Nodes(_ context.Context, q document.Query) (document.Nodes, 
 	status := d.gossip.Status()
 	members := append(d.gossip.Members(), status.Reporters...)
 	doc := document.Nodes{Node: d.self.Name, Nodes: make([]document.Node, 0, len(members)), Cluster: document.ClusterStatus{Status: status}}
+	doc.Leader, _, _ = strings.Cut(d.leader(), "_")
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, m := range members {
@@ -175,7 +181,7 @@ func ask[T any](ctx context.Context, d *documents, about question, compose func(
 	}
 	defer d.asked.Release(weight)
 	began := time.Now()
-	c := &collect.Collection{Self: d.self, Rules: d.rules}
+	c := &collect.Collection{Self: d.self, Rules: d.rules, Books: d.books}
 	if err = c.Ask(ctx, d.gossip, d.gossip.Members(), about.query, about.kind); err != nil {
 		return doc, err
 	}

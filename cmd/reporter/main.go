@@ -14,6 +14,7 @@ import (
 
 	"github.com/dupip/dupip/cmd/internal/logging"
 	"github.com/dupip/dupip/cmd/internal/query"
+	"github.com/dupip/dupip/cmd/reporter/books"
 	"github.com/dupip/dupip/cmd/reporter/events"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip"
@@ -30,7 +31,7 @@ type settings struct {
 	members         members.Options
 	namespace, name string
 	metrics         string
-	config          string
+	config, books   string
 	level, format   string
 	renew           time.Duration
 }
@@ -65,6 +66,7 @@ that holds a Lease writes.`,
 	flags.StringVar(&s.members.Boot, "pod-uid", "", "UID of this pod")
 	flags.StringVar(&s.metrics, "metrics-listen", ":9952", "address of /metrics, /healthz and /readyz")
 	flags.StringVar(&s.config, "config", "", "configuration file of the agents, which says what networks there are; read at the start")
+	flags.StringVar(&s.books, "books", books.Auto, "what is read of the API server to foresee duplicates: auto, off, or some of "+strings.Join(books.Names(), ","))
 	flags.DurationVar(&s.renew, "renew-every", events.DefaultRenew, "how often the Event of an open conflict is renewed; less than the time that the API server keeps Events")
 	flags.StringVar(&s.level, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&s.format, "log-format", "text", "text or json")

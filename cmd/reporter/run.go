@@ -18,6 +18,7 @@ import (
 	agentmetrics "github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/report/collect"
 	"github.com/dupip/dupip/cmd/internal/cli"
+	"github.com/dupip/dupip/cmd/reporter/books"
 	"github.com/dupip/dupip/cmd/reporter/events"
 	"github.com/dupip/dupip/cmd/reporter/kube"
 	"github.com/dupip/dupip/cmd/reporter/lead"
@@ -52,7 +53,9 @@ type reporter struct {
 	planner   *events.Planner
 	metrics   *metrics
 	documents *documents
+	books     *books.Books
 
+	unbook   func() // ends the reading of books; nil while this replica does not lead
 	busy     bool
 	leading  bool
 	results  chan func() // of the one request under way
@@ -78,6 +81,10 @@ func (s *settings) run(ctx context.Context) error {
 		return err
 	}
 	rules := collect.Rules(configured)
+	names, auto, err := books.Parse(s.books)
+	if err != nil {
+		return err
+	}
 	server, err := kube.InCluster()
 	if err != nil {
 		return err
@@ -101,6 +108,8 @@ func (s *settings) run(ctx context.Context) error {
 		planner:   events.New(s.members.Node, cli.Plugin(s.namespace), s.renew, rules),
 		documents: newDocuments(cluster.Member{Name: s.members.Node, Boot: s.members.Boot, Role: cluster.Reporter}, g, rules),
 	}
+	r.books = books.New(books.Options{Log: log, API: server, Names: names, Auto: auto, Nodes: g, Rules: rules, Answers: r.answered})
+	r.planner.About, r.documents.books, r.documents.leader = r.books.About, r.books, r.election.Leader
 	// The parts that ctx ends; gossip, and with it the process, if one of them fails.
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return g.Run(ctx) })
@@ -109,6 +118,9 @@ func (s *settings) run(ctx context.Context) error {
 	candidate := make(chan struct{})
 	go func() { defer close(candidate); r.election.Run(ctx) }()
 	r.loop(ctx)
+	if r.unbook != nil {
+		r.unbook()
+	}
 	<-candidate
 	release, done := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer done()
@@ -146,6 +158,7 @@ func (r *reporter) take(report cluster.Report, now time.Time) {
 	if s := report.Summary; s != nil {
 		r.planner.Summary(report.Node, *s)
 		r.documents.summarize(report.Node, *s, now)
+		r.books.Summary(report.Node, *s)
 		return
 	}
 	conflict, err := document.DecodeReport(report.Conflict, report.Node, report.At)
@@ -166,6 +179,7 @@ func (r *reporter) turn(ctx context.Context, now time.Time) {
 		members := r.gossip.Members()
 		r.agents.Store(int64(r.planner.Members(members, now)))
 		r.documents.forget(members)
+		r.books.Members(members)
 	}
 	until := r.election.Until()
 	holds := now.Before(until)
@@ -175,6 +189,7 @@ func (r *reporter) turn(ctx context.Context, now time.Time) {
 	if r.leading && !holds {
 		r.leading = false
 		r.planner.Follow()
+		r.unbook()
 		r.log.Info("another replica may write Events now")
 	}
 	r.waiting.Store(holds && !r.leading)
@@ -186,6 +201,9 @@ func (r *reporter) turn(ctx context.Context, now time.Time) {
 		}
 	}
 	r.metrics.set(r.planner.Stats(), r.leading, int(r.agents.Load()))
+	if r.leading {
+		r.planner.Findings(r.books.Findings().Findings)
+	}
 	r.metrics.judgements.Store(new(r.planner.Judgements(now)))
 }
 
@@ -218,6 +236,7 @@ func (r *reporter) begin(ctx context.Context, until time.Time) {
 			}
 			r.leading = true
 			r.planner.Lead(existing, time.Now())
+			r.readBooks(ctx)
 			r.log.Info("this replica writes Events", "present", len(existing))
 		}
 	})

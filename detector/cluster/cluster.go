@@ -151,6 +151,10 @@ type Summary struct {
 	Interfaces map[string]int `cbor:"2,keyasint,omitzero"` // by state
 	Findings   map[string]int `cbor:"3,keyasint,omitzero"` // by kind
 	Audit      string         `cbor:"4,keyasint,omitzero"` // the verdict of its audit
+	// Bindings is a hash of who has which address on the node; zero if it is not known.
+	Bindings uint64 `cbor:"5,keyasint,omitzero"`
+	// Ranges are those that the node's book gives out addresses of the cluster's networks from, as "first-last".
+	Ranges []string `cbor:"6,keyasint,omitzero"`
 }
 
 // Report is what an agent sends to a reporter, at At: Conflict or Summary is set. The conflict is JSON packed by gzip.

@@ -127,8 +127,17 @@ func (c converter) report(r *Report) bool {
 	r.Conflict, r.Summary = nil, &cluster.Summary{
 		Version: Clean(r.Summary.Version, c.text), Audit: Clean(r.Summary.Audit, c.text),
 		Interfaces: c.counts(r.Summary.Interfaces), Findings: c.counts(r.Summary.Findings),
+		Bindings: r.Summary.Bindings, Ranges: c.texts(r.Summary.Ranges),
 	}
 	return true
+}
+
+// texts converts a copy of the first of some texts.
+func (c converter) texts(list []string) (clean []string) {
+	for _, text := range list[:min(len(list), c.holders)] {
+		clean = append(clean, Clean(text, c.text))
+	}
+	return clean
 }
 
 // counts converts a copy of the first of named numbers.

@@ -39,6 +39,15 @@ type Cluster interface {
 	Query(ctx context.Context, q cluster.Query, answer func(cluster.Member, []byte) error) (silent []cluster.Member, err error)
 }
 
+// Books are the books of the API server. Their methods are safe for concurrent use.
+type Books interface {
+	// Findings returns what they and the wire say differently, and what is not compared.
+	Findings() document.Answer
+	// Of returns what they say of an address, About adds that to a conflict, and what the API server says of its holders.
+	Of(ip netip.Addr) []document.Book
+	About(c *document.Conflict)
+}
+
 // Collection is what is known about a query: first [Collection.Add] and [Collection.Ask], then one document. It belongs to one
 // goroutine.
 type Collection struct {
@@ -50,6 +59,8 @@ type Collection struct {
 	Route func(document.Conflict) (document.Route, bool)
 	// Configured is where the asking node has the address of a story.
 	Configured []document.Configured
+	// Books are those of the API server; nil if Self reads none.
+	Books Books
 
 	answers  []document.Answer
 	coverage document.Coverage

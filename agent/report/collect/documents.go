@@ -52,6 +52,9 @@ func (c *Collection) Explanation(q document.Query) document.Explanation {
 	for _, a := range c.answers {
 		doc.Books = append(doc.Books, a.Books...)
 	}
+	if c.Books != nil {
+		doc.Books = append(doc.Books, c.Books.Of(q.IP)...)
+	}
 	for i := range doc.Stories {
 		if conflict := doc.Stories[i].Conflict; conflict != nil {
 			c.judge(conflict)
@@ -82,8 +85,15 @@ func (c *Collection) Audit(q document.Query) document.Audit {
 	omitted := 0
 	var others []string // what was not checked on other nodes, and there
 	where := make(map[string][]string)
+	answers := c.answers
+	if c.Books != nil {
+		if own := c.Books.Findings(); len(own.Checked)+len(own.Unchecked) > 0 {
+			own.Self = true
+			answers = append(slices.Clip(answers), own)
+		}
+	}
 	nowhere := false // an answer had nothing of what was asked for, and has not said why
-	for _, a := range c.answers {
+	for _, a := range answers {
 		omitted += a.Omitted
 		doc.Checked = append(doc.Checked, a.Checked...)
 		nowhere = nowhere || len(a.Checked)+len(a.Unchecked) == 0
@@ -182,6 +192,9 @@ func (c *Collection) judge(conflict *document.Conflict) {
 		if own, ok := c.Route(*conflict); ok {
 			conflict.Routes = append([]document.Route{own}, conflict.Routes[:min(len(conflict.Routes), merge.MaxRoutes-1)]...)
 		}
+	}
+	if c.Books != nil && conflict.State != detector.Resolved {
+		c.Books.About(conflict)
 	}
 	ctx := c.around
 	ctx.Now, ctx.Away = time.Now(), c.awayFrom(conflict)

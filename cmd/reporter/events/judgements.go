@@ -71,7 +71,7 @@ func (j *judging) judge(c document.Conflict, now time.Time) *document.Judgement 
 // judgement that is about the next minutes only.
 func (p *Planner) podNote(n *notice, now time.Time) string {
 	text := n.note
-	for _, c := range p.state.merged(n.key) {
+	for _, c := range p.merged(n.key) {
 		if !slices.ContainsFunc(c.Holders, func(b document.Binding) bool { return b.ID() == n.holder }) {
 			continue
 		}
@@ -82,6 +82,17 @@ func (p *Planner) podNote(n *notice, now time.Time) string {
 	}
 	order := " What to do: " + p.Program + " explain " + n.key.IP.String()
 	return document.Text(text, maxNote-len(order)) + order
+}
+
+// merged are the open conflicts of an address, with what the books say.
+func (p *Planner) merged(key detector.Key) []document.Conflict {
+	list := p.state.merged(key)
+	for i := range list {
+		if p.About != nil {
+			p.About(&list[i])
+		}
+	}
+	return list
 }
 
 // Judgements returns those of the oldest open conflicts, made at most judgedEvery ago.
@@ -97,7 +108,7 @@ func (p *Planner) Judgements(now time.Time) []Judgement {
 			continue
 		}
 		of[network]++
-		merged := p.state.merged(key)
+		merged := p.merged(key)
 		if len(merged) == 0 {
 			continue
 		}

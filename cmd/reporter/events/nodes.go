@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dupip/dupip/detector/cluster"
@@ -13,6 +14,17 @@ import (
 
 // nodesEvery is how often the notices of nodes are found again, at most.
 const nodesEvery = time.Second
+
+// bookEvents are those of findings of the API server's books, by kind. In a note OTHER is the other node.
+var bookEvents = map[string]struct{ reason, note string }{
+	document.Misbooked:   {ReasonMisbooked, "IPAM has addresses of this node's pods reserved for them on node OTHER: it may take them for leaked, and give them out again."},
+	document.Unreserved:  {ReasonUnreserved, "Pods of this node have addresses that IPAM has not reserved and may give out again."},
+	document.Mismatched:  {ReasonUnreserved, "Pods of this node have addresses that IPAM has reserved for others, on node OTHER."},
+	document.Overlapping: {ReasonRange, "This node gives out addresses of a range that is node OTHER's, too."},
+	document.Deleted:     {ReasonDeleted, "The Node was deleted, and its machine still runs pods: their addresses may be given out again."},
+	document.Twice:       {ReasonTwice, "The API server has two live pods with one address, on this node and on node OTHER."},
+	document.Unlisted:    {ReasonUnlisted, "Pods run on this node that the API server does not have."},
+}
 
 // findNodes finds which Events about nodes there should be.
 func (p *Planner) findNodes(now time.Time) {
@@ -33,6 +45,11 @@ func (p *Planner) findNodes(now time.Time) {
 	// What an Event says cannot be changed later: it has no numbers.
 	for node := range p.state.unreserved {
 		want(node, ReasonUnreserved, "", "Pods of this node have addresses that IPAM has not reserved and may give out again. What to do: "+p.Program+" audit --node "+cluster.NodeName(node))
+	}
+	for on, other := range p.found {
+		if e, ok := bookEvents[on.kind]; ok {
+			want(on.node, e.reason, other, strings.ReplaceAll(e.note, "OTHER", other)+" What to do: "+p.Program+" audit --node "+on.node)
+		}
 	}
 	var open []document.Conflict
 	for key := range p.state.conflicts {

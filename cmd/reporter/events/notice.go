@@ -28,6 +28,11 @@ const (
 	ReasonSummary    = "DuplicateIPs"        // on a node, when there are too many for one Event each at once
 	ReasonRange      = "SharedPodRange"      // on a node, which gives out the same addresses as another one
 	ReasonUnreserved = "UnreservedIP"        // on a node
+	// On a node, by the books of the API server.
+	ReasonMisbooked = "MisbookedIP" // its pods' addresses are reserved on another node
+	ReasonDeleted   = "DeletedNode" // it runs pods, and is no Node any more
+	ReasonTwice     = "PodIPTwice"
+	ReasonUnlisted  = "UnlistedPod"
 )
 
 // notice is what one Event reports about one object: a pod in one occurrence of a conflict, or a node.

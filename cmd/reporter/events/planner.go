@@ -35,9 +35,12 @@ type Planner struct {
 	Program string
 	// Renew is how often Events are renewed.
 	Renew time.Duration
+	// About adds to a conflict what the books of the API server say; nil for nothing.
+	About func(*document.Conflict)
 
 	state    state
 	judging  judging
+	found    map[foundOn]string // the node that the findings are about, too
 	notices  map[string]*notice
 	byKey    map[detector.Key][]*notice
 	existing map[place]kube.Series // of all Events, as read when leading began
@@ -95,6 +98,19 @@ func (p *Planner) Summary(node string, s cluster.Summary) {
 	} else {
 		p.stats.Skipped++
 	}
+}
+
+// foundOn is a kind of findings of a book of the API server, and the name of the node that has them.
+type foundOn struct{ node, kind string }
+
+// Findings takes what the books of the API server and the wire say differently.
+func (p *Planner) Findings(list []document.Finding) {
+	found := make(map[foundOn]string)
+	for _, f := range list {
+		found[foundOn{f.Node, f.Kind}] = f.ReservedNode
+	}
+	p.changed = p.changed || !maps.Equal(found, p.found)
+	p.found = found
 }
 
 // Members takes the members of gossip, from time to time, and returns how many agents are alive.

@@ -61,21 +61,35 @@ func (c *Client) Get(ctx context.Context, path string) (object json.RawMessage, 
 	return object, err
 }
 
-// Watch calls use for each change of the objects of a path since a version, until the API server ends the watch, which is no error, or ctx
-// ends. It returns the version from which another one goes on. [Is] an error 410, the list has to be read again.
-func (c *Client) Watch(ctx context.Context, path string, query url.Values, version string, use func(object json.RawMessage, deleted bool) error) (last string, err error) {
+// Watch is the changes of the objects of a path.
+type Watch struct {
+	answer  *http.Response
+	end     context.CancelFunc
+	version string
+}
+
+// Watch begins to watch the objects of a path from a version on. Call [Watch.Each] then. [Is] an error 410, of either, the list has to be read
+// again.
+func (c *Client) Watch(ctx context.Context, path string, query url.Values, version string) (*Watch, error) {
 	parameters := url.Values{"watch": {"1"}, "allowWatchBookmarks": {"true"}, "timeoutSeconds": {strconv.Itoa(int(watchTime.Seconds()))}, "resourceVersion": {version}}
 	for name, values := range query {
 		parameters[name] = values
 	}
 	ctx, cancel := context.WithTimeout(ctx, watchTime+timeout)
-	defer cancel()
 	answer, err := c.send(ctx, http.MethodGet, path+"?"+parameters.Encode(), "", nil)
 	if err != nil {
-		return version, err
+		cancel()
+		return nil, err
 	}
-	defer answer.Body.Close()
-	body := &io.LimitedReader{R: answer.Body}
+	return &Watch{answer, cancel, version}, nil
+}
+
+// Each calls use for each change until the API server ends the watch, which is no error, or the context of the watch ends, or use fails. It
+// returns the version from which another watch goes on.
+func (w *Watch) Each(use func(object json.RawMessage, deleted bool) error) (version string, err error) {
+	defer w.end()
+	defer w.answer.Body.Close()
+	body := &io.LimitedReader{R: w.answer.Body}
 	for events := json.NewDecoder(body); ; {
 		var event struct {
 			Type   string
@@ -84,9 +98,9 @@ func (c *Client) Watch(ctx context.Context, path string, query url.Values, versi
 		body.N = maxBody
 		switch err := events.Decode(&event); {
 		case errors.Is(err, io.EOF) && body.N > 0:
-			return version, nil
+			return w.version, nil
 		case err != nil:
-			return version, fmt.Errorf("reading a watch of the API server: %w", err)
+			return w.version, fmt.Errorf("reading a watch of the API server: %w", err)
 		}
 		var object struct {
 			Metadata struct{ ResourceVersion string }
@@ -94,16 +108,16 @@ func (c *Client) Watch(ctx context.Context, path string, query url.Values, versi
 			Message  string
 		}
 		if err := json.Unmarshal(event.Object, &object); err != nil {
-			return version, fmt.Errorf("reading a watch of the API server: %w", err)
+			return w.version, fmt.Errorf("reading a watch of the API server: %w", err)
 		}
 		switch event.Type {
 		case "ADDED", "MODIFIED", "DELETED":
 			if err := use(event.Object, event.Type == "DELETED"); err != nil {
-				return version, err
+				return w.version, err
 			}
 		case "ERROR":
-			return version, &StatusError{object.Code, fmt.Sprintf("%.500q", object.Message)}
+			return w.version, &StatusError{object.Code, fmt.Sprintf("%.500q", object.Message)}
 		}
-		version = object.Metadata.ResourceVersion
+		w.version = object.Metadata.ResourceVersion
 	}
 }

@@ -42,6 +42,7 @@ type Election struct {
 
 	mu       sync.Mutex
 	until    time.Time
+	holder   string    // the Identity of who leads, as far as is known
 	answered time.Time // when the API server answered last
 	err      error
 }
@@ -51,6 +52,13 @@ func (e *Election) Until() time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.until
+}
+
+// Leader is the Identity of who leads, as the Lease has it; empty for nobody, or if that is not known.
+func (e *Election) Leader() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.holder
 }
 
 // State returns when the API server answered last, and why it did not since.
@@ -72,7 +80,7 @@ func (e *Election) Run(ctx context.Context) {
 			e.until = time.Time{}
 		}
 		if e.err = err; err == nil {
-			e.answered = time.Now()
+			e.answered, e.holder = time.Now(), e.seen.Spec.HolderIdentity
 		}
 		e.mu.Unlock()
 		select {

@@ -1,0 +1,148 @@
+package books
+
+import (
+	"encoding/json"
+	"net/netip"
+	"net/url"
+	"slices"
+	"time"
+)
+
+// pod is what is kept of a Pod that has not ended.
+type pod struct {
+	name, uid, node string // name is "namespace/name"
+	addresses       []netip.Addr
+	created         time.Time
+	ending          bool // it was deleted, and may still run
+	mirror          bool // of a static pod: the kubelet's UID of it is another one
+	ready           bool
+}
+
+// pods are the Pods that have addresses of their own.
+type pods struct {
+	*source
+	byName map[string]*pod
+	byIP   map[netip.Addr][]*pod
+}
+
+func newPods() *pods {
+	p := &pods{byName: make(map[string]*pod), byIP: make(map[netip.Addr][]*pod)}
+	p.source = &source{
+		name: "pods", paths: []string{"/api/v1/pods"}, objects: make(map[string]int), take: p.take, drop: p.drop,
+		query: url.Values{"fieldSelector": {"status.phase!=Succeeded,status.phase!=Failed"}},
+	}
+	return p
+}
+
+func (p *pods) take(o object) (int, error) {
+	var body struct {
+		Spec struct {
+			NodeName    string
+			HostNetwork bool
+		}
+		Status struct {
+			PodIPs     []struct{ IP string }
+			Conditions []struct{ Type, Status string }
+		}
+	}
+	if err := json.Unmarshal(o.RawMessage, &body); err != nil {
+		return 0, err
+	}
+	p.drop(o.key())
+	made := &pod{
+		name: o.key(), uid: o.Metadata.UID, node: body.Spec.NodeName, created: o.Metadata.CreationTimestamp,
+		ending: !o.Metadata.DeletionTimestamp.IsZero(), mirror: o.Metadata.Annotations["kubernetes.io/config.mirror"] != "",
+	}
+	for _, c := range body.Status.Conditions {
+		made.ready = made.ready || c.Type == "Ready" && c.Status == "True"
+	}
+	if !body.Spec.HostNetwork {
+		for _, a := range body.Status.PodIPs[:min(len(body.Status.PodIPs), 2)] { // of each family
+			if ip, err := netip.ParseAddr(a.IP); err == nil {
+				made.addresses = append(made.addresses, ip.Unmap())
+			}
+		}
+	}
+	p.byName[made.name] = made
+	for _, ip := range made.addresses {
+		p.byIP[ip] = append(p.byIP[ip], made)
+	}
+	return len(made.addresses), nil
+}
+
+func (p *pods) drop(name string) {
+	old := p.byName[name]
+	if old == nil {
+		return
+	}
+	delete(p.byName, name)
+	for _, ip := range old.addresses {
+		if p.byIP[ip] = slices.DeleteFunc(p.byIP[ip], func(o *pod) bool { return o == old }); len(p.byIP[ip]) == 0 {
+			delete(p.byIP, ip)
+		}
+	}
+}
+
+// of returns the Pod of a holder, nil if there is none.
+func (p *pods) of(h *held) *pod {
+	if made := p.byName[h.pod]; made != nil && (made.uid == h.uid || h.uid == "" || made.mirror && made.node == h.node) {
+		return made
+	}
+	return nil
+}
+
+// lives reports whether a Pod is there and was not deleted.
+func (p *pods) lives(name string) bool {
+	made := p.byName[name]
+	return made != nil && !made.ending
+}
+
+// node is what is kept of a Node.
+type node struct {
+	uid    string
+	ranges []netip.Prefix // podCIDRs
+}
+
+// nodes are the Nodes.
+type nodes struct {
+	*source
+	byName map[string]node
+	// deleted is when those were deleted that a watch has seen deleted.
+	deleted map[string]time.Time
+}
+
+func newNodes() *nodes {
+	n := &nodes{byName: make(map[string]node), deleted: make(map[string]time.Time)}
+	n.source = &source{name: "nodes", paths: []string{"/api/v1/nodes"}, objects: make(map[string]int), take: n.take, drop: n.drop}
+	return n
+}
+
+func (n *nodes) take(o object) (int, error) {
+	var body struct{ Spec struct{ PodCIDRs []string } }
+	if err := json.Unmarshal(o.RawMessage, &body); err != nil {
+		return 0, err
+	}
+	made := node{uid: o.Metadata.UID}
+	for _, text := range body.Spec.PodCIDRs[:min(len(body.Spec.PodCIDRs), 2)] {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			made.ranges = append(made.ranges, p.Masked())
+		}
+	}
+	n.byName[o.key()] = made
+	delete(n.deleted, o.key())
+	return 1, nil
+}
+
+func (n *nodes) drop(name string) {
+	if _, known := n.byName[name]; !known {
+		return
+	}
+	delete(n.byName, name)
+	if len(n.deleted) >= maxDeleted {
+		clear(n.deleted) // the comparison begins with those of which agents are there
+	}
+	n.deleted[name] = time.Now().Round(0)
+}
+
+// maxDeleted bounds the Nodes of which it is known when they were deleted.
+const maxDeleted = 4096

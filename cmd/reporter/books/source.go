@@ -1,0 +1,222 @@
+package books
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/dupip/dupip/cmd/reporter/kube"
+	"github.com/dupip/dupip/document"
+)
+
+const (
+	// After a failure the next try waits for minPause, which doubles up to maxPause; after success for longer than that it is short again.
+	minPause, maxPause = time.Second, 30 * time.Second
+	// absentAgain is how often a resource that does not exist is looked for again.
+	absentAgain = 5 * time.Minute
+	// maxObjects and maxReservations bound what is kept of one resource.
+	maxObjects, maxReservations = 1 << 18, 1 << 20
+)
+
+// reading says how far a source is read.
+type reading int
+
+const (
+	unread  reading = iota // not yet, or not any more
+	watched                // and what changes comes at once
+	absent                 // the resource does not exist
+)
+
+// source is the objects of one resource, of which something is kept. It is read by follow; the lock of [Books] guards it.
+type source struct {
+	// name is that of the resource; paths are where it may be, by API group: the first one that exists is read.
+	name  string
+	paths []string
+	query url.Values
+	// take takes an object, and returns how many reservations it has. drop forgets one.
+	take func(o object) (reservations int, err error)
+	drop func(key string)
+
+	state   reading
+	err     error          // why it is not watched
+	path    string         // of those that exists
+	objects map[string]int // how many reservations each has, by "namespace/name" or name
+	total   int            // of reservations
+	changed bool           // since the last comparison
+}
+
+// object is what all objects have, and the text.
+type object struct {
+	json.RawMessage `json:"-"`
+	Metadata        struct {
+		Name, Namespace, UID                 string
+		CreationTimestamp, DeletionTimestamp time.Time
+		Annotations                          map[string]string
+	}
+}
+
+// key identifies the object in its resource.
+func (o *object) key() string {
+	if o.Metadata.Namespace == "" {
+		return o.Metadata.Name
+	}
+	return o.Metadata.Namespace + "/" + o.Metadata.Name
+}
+
+var errTooMany = fmt.Errorf("it has more than %d objects or %d reservations", maxObjects, maxReservations)
+
+// read decodes the part that all objects have.
+func read(text json.RawMessage) (o object, err error) {
+	if err = json.Unmarshal(text, &o); err == nil && (o.Metadata.Name == "" || len(o.Metadata.Name) > document.MaxName || len(o.Metadata.Namespace) > document.MaxName) {
+		err = errors.New("it has no name")
+	}
+	o.RawMessage = text
+	return o, err
+}
+
+// put takes an object as it is now. One that cannot be read is no object: a broken one must not hide the others.
+func (s *source) put(text json.RawMessage, deleted bool) error {
+	o, err := read(text)
+	if err != nil {
+		return nil
+	}
+	s.changed = true
+	n := 0
+	if !deleted {
+		n, err = s.take(o)
+	}
+	if deleted || err != nil {
+		s.remove(o.key())
+		return nil
+	}
+	s.total += n - s.objects[o.key()]
+	if s.objects[o.key()] = n; len(s.objects) > maxObjects || s.total > maxReservations {
+		return errTooMany
+	}
+	return nil
+}
+
+// remove forgets an object.
+func (s *source) remove(key string) {
+	s.changed = true
+	s.total -= s.objects[key]
+	delete(s.objects, key)
+	s.drop(key)
+}
+
+// follow lists the resource and watches it until ctx ends.
+func (s *source) follow(ctx context.Context, b *Books) {
+	pause := minPause
+	for version := ""; ctx.Err() == nil; {
+		began := time.Now()
+		var err error
+		if version == "" {
+			version, err = s.list(ctx, b)
+		}
+		if err == nil {
+			version, err = s.watch(ctx, b, version)
+		}
+		if err == nil { // the watch has lasted for its time
+			continue
+		}
+		if kube.Is(err, http.StatusGone) || errors.Is(err, errTooMany) {
+			version = ""
+		}
+		if time.Since(began) > maxPause {
+			pause = minPause
+		}
+		wait := pause/2 + rand.N(pause)
+		pause = min(2*pause, maxPause)
+		b.mu.Lock()
+		s.state, s.err = unread, err
+		if kube.Is(err, http.StatusNotFound) && s.path == "" {
+			s.state, wait = absent, absentAgain
+		}
+		if errors.Is(err, errTooMany) { // what is there is of no use
+			for key := range maps.Clone(s.objects) {
+				s.remove(key)
+			}
+			wait = absentAgain
+		}
+		b.mu.Unlock()
+		if ctx.Err() == nil {
+			b.opts.Log.Debug("reading a book failed", "resource", s.name, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// watch takes changes until the API server ends the watch.
+func (s *source) watch(ctx context.Context, b *Books, version string) (last string, err error) {
+	w, err := b.opts.API.Watch(ctx, s.path, s.query, version)
+	if err != nil {
+		return version, err
+	}
+	b.mu.Lock()
+	s.state, s.err, s.changed = watched, nil, true
+	b.mu.Unlock()
+	return w.Each(func(text json.RawMessage, deleted bool) error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return s.put(text, deleted)
+	})
+}
+
+// list reads all objects.
+func (s *source) list(ctx context.Context, b *Books) (version string, err error) {
+	before := make(map[string]bool)
+	b.mu.Lock()
+	for key := range maps.Keys(s.objects) {
+		before[key] = true
+	}
+	b.mu.Unlock()
+	for _, path := range s.paths {
+		s.path = path
+		version, err = b.opts.API.List(ctx, path, s.query, func(text json.RawMessage) error {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if o, err := read(text); err == nil {
+				delete(before, o.key())
+			}
+			return s.put(text, false)
+		})
+		if !kube.Is(err, http.StatusNotFound) {
+			break
+		}
+		s.path = ""
+	}
+	if err != nil {
+		return "", err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for key := range before { // it was deleted meanwhile
+		s.remove(key)
+	}
+	return version, nil
+}
+
+// get reads one object again, by its path.
+func (s *source) get(ctx context.Context, b *Books, key, path string) error {
+	text, err := b.opts.API.Get(ctx, path)
+	gone := kube.Is(err, http.StatusNotFound)
+	if err != nil && !gone {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if gone {
+		s.remove(key)
+		return nil
+	}
+	return s.put(text, false)
+}
