@@ -126,7 +126,7 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, me
 	a.Omitted = min(max(a.Omitted, 0), maxOmitted)
 	own := a.NodeID()
 	a.Omitted += keep(&a.Bindings, func(b *Binding) bool {
-		b.Facts = nil // holders of conflicts have them
+		b.Facts, b.Listing = nil, nil // holders of conflicts have them
 		return b.Check() == nil && b.NodeID() == own
 	}) +
 		keep(&a.Conflicts, func(c *Conflict) bool { return c.saidBy(node, boot) }) +
@@ -137,7 +137,7 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, me
 		}) +
 		keep(&a.Captures, func(c *Capture) bool { return c.saidBy(node, boot) }) + cut(&a.Captures, maxCaptures)
 	keep(&a.Books, func(b *Book) bool {
-		b.Node, b.BootID = node, boot
+		b.Node, b.BootID, b.Former = node, boot, nil
 		b.Unreserved = max(b.Unreserved, 0)
 		return true
 	})

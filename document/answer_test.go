@@ -107,17 +107,30 @@ func names(field string) string {
 	return field
 }
 
+// unbooked is without what only a reporter knows.
+func unbooked(books []Book, holders []Binding) {
+	for i := range books {
+		books[i].Former = nil
+	}
+	for i := range holders {
+		holders[i].Listing = nil
+	}
+}
+
 // fullAnswer has everything that a node may say, each time an hour before it is made.
 func fullAnswer(made time.Time) (a Answer) {
 	fill(reflect.ValueOf(&a).Elem(), "", names, made.Add(-time.Hour))
 	said := func(c *Conflict) {
 		c.Judgement, c.Drill, c.Routes = nil, false, c.Routes[:1]
+		unbooked(c.Books, c.Holders)
 	}
 	without := func(list []Binding) {
+		unbooked(nil, list)
 		for i := range list {
 			list[i].Facts = nil
 		}
 	}
+	unbooked(a.Books, nil)
 	without(a.Bindings)
 	for i := range a.Conflicts {
 		said(&a.Conflicts[i])

@@ -94,7 +94,8 @@ const (
 	ReasonForgotten   = "forgotten"    // remove: the runtime does not know it any more, and nothing runs in it
 	ReasonReplaced    = "replaced"     // remove: as "not-reserved", and the other holder has its pod's name: it was made in its place
 	ReasonNotGiven    = "not-given"    // remove: no network plugin gave it the address, but one gave it to another holder
-	ReasonNotReserved = "not-reserved" // remove: it was given the address, but the book of its node has it reserved for another holder
+	ReasonNotReserved = "not-reserved" // remove: it was given the address, but the book of its node, or of the cluster, has it reserved for another holder
+	ReasonUnlisted    = "unlisted"     // remove: the API server has no such pod, but that of another holder
 	ReasonNewer       = "newer"        // remove: nobody was given the address, and it came last
 	ReasonOnNode      = "on-node"      // remove: it is a pod with the address of a node, which is older or permanent, or which no plugin gave to the pod
 	ReasonLifetime    = "lifetime"     // remove: it is a node whose address has a lifetime and is younger than the pod that was given it
@@ -111,7 +112,9 @@ const (
 	CauseComing      = "coming"           // facts of a holder are still on their way: wait
 	CauseLeftOver    = "left-over"        // a holder with nothing alive behind it, or one that was replaced, was not removed
 	CauseByHand      = "by-hand"          // a holder has an address that no network plugin gave it
-	CauseLost        = "reservation-lost" // the book of one node has lost a holder's reservation, and gave the address out again
+	CauseLost        = "reservation-lost" // a book has lost a holder's reservation, and gave the address out again
+	CauseDeleted     = "node-deleted"     // the Node of a holder was deleted, and its pods run on
+	CauseUnlisted    = "unlisted"         // a pod runs that the API server does not have any more
 	CauseSharedRange = "shared-range"     // several nodes, or networks of a node, give out the addresses of one range
 	CauseNamesakes   = "namesakes"        // two machines have one node name
 	CauseClone       = "clone"            // two nodes run one pod

@@ -76,8 +76,8 @@ type summary struct {
 	at time.Time
 }
 
-func newDocuments(self cluster.Member, g *gossip.Gossip, rules merge.Rules) *documents {
-	return &documents{self: self, gossip: g, rules: rules, asked: semaphore.NewWeighted(maxAsked), remembered: make(map[question]*answer), summaries: make(map[string]summary)}
+func newDocuments(self cluster.Member, g *gossip.Gossip, rules merge.Rules, b *books.Books, leader func() string) *documents {
+	return &documents{self: self, gossip: g, rules: rules, books: b, leader: leader, asked: semaphore.NewWeighted(maxAsked), remembered: make(map[question]*answer), summaries: make(map[string]summary)}
 }
 
 // handler serves the documents, and a page of them with commands of the program.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/report/collect"
+	"github.com/dupip/dupip/cmd/reporter/books"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
@@ -58,7 +59,7 @@ func member(t *testing.T, opts members.Options, receive func(cluster.Query)) *go
 // TestAskedAtOnce: few documents are made at the same time, a list of all bindings alone; what is remembered waits for none.
 func TestAskedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, all := newDocuments(cluster.Member{}, nil, merge.Rules{}), document.Query{Cluster: true}
+		d, all := newDocuments(cluster.Member{}, nil, merge.Rules{}, books.New(books.Options{}), func() string { return "" }), document.Query{Cluster: true}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := d.asked.Acquire(ctx, 1); err != nil {
@@ -117,7 +118,7 @@ func TestDocuments(t *testing.T) {
 			t.Fatal("the reporter sees no agent")
 		}
 	}
-	d := newDocuments(cluster.Member{Name: "r1", Boot: "boot", Role: cluster.Reporter}, reporter, collect.Rules(new(config.Config)))
+	d := newDocuments(cluster.Member{Name: "r1", Boot: "boot", Role: cluster.Reporter}, reporter, collect.Rules(new(config.Config)), books.New(books.Options{}), func() string { return "" })
 	first, err := d.Conflicts(t.Context(), document.Query{Cluster: true})
 	if err != nil || len(first.Conflicts) != 1 || first.Node != "r1" || first.Asked != 1 || first.Partial || first.Conflicts[0].Judgement == nil {
 		t.Fatalf("%+v, %v", first, err)

@@ -104,12 +104,12 @@ func (s *settings) run(ctx context.Context) error {
 	}
 	r := &reporter{
 		log: log, gossip: g, api: server, metrics: newMetrics(), results: make(chan func(), 1),
-		election:  &lead.Election{API: server, Namespace: s.namespace, Name: s.name, Identity: s.members.Node + "_" + s.members.Boot},
-		planner:   events.New(s.members.Node, cli.Plugin(s.namespace), s.renew, rules),
-		documents: newDocuments(cluster.Member{Name: s.members.Node, Boot: s.members.Boot, Role: cluster.Reporter}, g, rules),
+		election: &lead.Election{API: server, Namespace: s.namespace, Name: s.name, Identity: s.members.Node + "_" + s.members.Boot},
+		planner:  events.New(s.members.Node, cli.Plugin(s.namespace), s.renew, rules),
 	}
 	r.books = books.New(books.Options{Log: log, API: server, Names: names, Auto: auto, Nodes: g, Rules: rules, Answers: r.answered})
-	r.planner.About, r.documents.books, r.documents.leader = r.books.About, r.books, r.election.Leader
+	r.documents = newDocuments(cluster.Member{Name: s.members.Node, Boot: s.members.Boot, Role: cluster.Reporter}, g, rules, r.books, r.election.Leader)
+	r.planner.About = r.books.About
 	// The parts that ctx ends; gossip, and with it the process, if one of them fails.
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return g.Run(ctx) })

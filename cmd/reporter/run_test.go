@@ -21,6 +21,7 @@ import (
 
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/report/collect"
+	"github.com/dupip/dupip/cmd/reporter/books"
 	"github.com/dupip/dupip/cmd/reporter/events"
 	"github.com/dupip/dupip/cmd/reporter/kube"
 	"github.com/dupip/dupip/cmd/reporter/lead"
@@ -66,10 +67,10 @@ func newReporter(t *testing.T, g *gossip.Gossip, lease *kube.Lease, list http.Ha
 	}
 	log, client, rules := new(bytes.Buffer), kube.New(server.URL, token, nil), collect.Rules(new(config.Config))
 	return &reporter{
-		log: slog.New(slog.NewTextHandler(log, nil)), gossip: g, api: client, metrics: newMetrics(), results: make(chan func(), 1),
+		log: slog.New(slog.NewTextHandler(log, nil)), gossip: g, api: client, metrics: newMetrics(), books: books.New(books.Options{}), results: make(chan func(), 1),
 		election:  &lead.Election{API: client, Namespace: "dupip", Name: "lease", Identity: "r1"},
 		planner:   events.New("r1", "kubectl dupip", events.DefaultRenew, rules),
-		documents: newDocuments(cluster.Member{Name: "r1", Role: cluster.Reporter}, g, rules),
+		documents: newDocuments(cluster.Member{Name: "r1", Role: cluster.Reporter}, g, rules, books.New(books.Options{}), func() string { return "" }),
 	}, log
 }
 
@@ -188,7 +189,7 @@ func TestStandby(t *testing.T) {
 func TestFailuresLogged(t *testing.T) {
 	log := new(bytes.Buffer)
 	r := &reporter{
-		log: slog.New(slog.NewTextHandler(log, nil)), metrics: newMetrics(),
+		log: slog.New(slog.NewTextHandler(log, nil)), metrics: newMetrics(), books: books.New(books.Options{}),
 		planner: events.New("r1", "kubectl dupip", events.DefaultRenew, collect.Rules(new(config.Config))),
 	}
 	now := time.Unix(1e9, 0)
@@ -258,7 +259,7 @@ func TestTake(t *testing.T) {
 	rules := collect.Rules(new(config.Config))
 	r := &reporter{
 		log:     slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		planner: events.New("r1", "kubectl dupip", events.DefaultRenew, rules), documents: newDocuments(cluster.Member{}, nil, rules), metrics: newMetrics(),
+		planner: events.New("r1", "kubectl dupip", events.DefaultRenew, rules), documents: newDocuments(cluster.Member{}, nil, rules, books.New(books.Options{}), func() string { return "" }), metrics: newMetrics(), books: books.New(books.Options{}),
 	}
 	now := time.Now()
 	r.planner.Lead(nil, now)

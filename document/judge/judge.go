@@ -68,7 +68,7 @@ func Of(c document.Conflict, ctx Context) *document.Judgement {
 // reasons are in the order in which their holders have to go.
 var reasons = []string{
 	document.ReasonStopped, document.ReasonForgotten, document.ReasonReplaced, document.ReasonNotGiven, document.ReasonNotReserved,
-	document.ReasonLifetime, document.ReasonOnNode, document.ReasonNewer, document.ReasonGone,
+	document.ReasonUnlisted, document.ReasonLifetime, document.ReasonOnNode, document.ReasonNewer, document.ReasonGone,
 }
 
 func rank(j document.Judged) int {
@@ -98,6 +98,9 @@ func (j *judging) decide(ctx Context, made *document.Judgement) string {
 	switch {
 	case j.over:
 	case j.has(live, func(b document.Binding) bool { return b.Unreachable }):
+		if made.Nodes = j.nodes(live, func(b document.Binding) bool { return b.Unreachable && isOfDeletedNode(b) }); made.Nodes != nil {
+			return document.CauseDeleted
+		}
 		made.Nodes = j.nodes(live, func(b document.Binding) bool { return b.Unreachable })
 		return document.CauseUnreachable
 	case ctx.Now.Sub(j.began(live)) < factsTime && j.has(live, func(b document.Binding) bool { return b.Facts == nil }):
@@ -109,6 +112,7 @@ func (j *judging) decide(ctx Context, made *document.Judgement) string {
 	cause := ""
 	if !j.mayBeClones(live) {
 		cause = cmp.Or(j.notGiven(), j.twiceGiven(), j.byHand())
+		cause = cmp.Or(cause, j.booked(), j.unlisted(made)) // what only a reporter knows
 		cause = cmp.Or(j.machine(), cause) // an address of a node explains more
 	}
 	left := j.open() // each rule leaves the holder for which others go

@@ -65,20 +65,29 @@ func OnRecord(e document.Explanation) (list []Records) {
 	}
 	names := merge.Names(slices.Collect(maps.Keys(lines)))
 	for _, id := range slices.Sorted(maps.Keys(lines)) {
-		list = append(list, Records{"Books of node " + names[id] + ":", lines[id]})
+		title := "Books of node " + names[id] + ":"
+		if cluster.NodeName(id) == "" {
+			title = "Books of the API server:"
+		}
+		list = append(list, Records{title, lines[id]})
 	}
 	return list
 }
 
 // reserves says for whom a book has the address reserved.
 func reserves(b document.Book) string {
+	const layout = "2006-01-02 15:04:05"
+	text := "not reserved, although it gives out " + cmp.Or(b.Range, "its pool")
 	switch r := b.Reservation; {
 	case b.Error != "":
 		return "problem: " + b.Error
 	case r != nil:
-		return fmt.Sprintf("reserved for %s since %s", reservedFor(r), r.Since.Local().Format("2006-01-02 15:04:05"))
+		text = fmt.Sprintf("reserved for %s since %s", reservedFor(r), r.Since.Local().Format(layout))
 	}
-	return "not reserved, although it gives out " + b.Range
+	if r := b.Former; r != nil {
+		text += fmt.Sprintf("; before, for %s until %s", reservedFor(r), r.Until.Local().Format(layout))
+	}
+	return text
 }
 
 func configured(e document.Explanation) (lines []string) {

@@ -32,7 +32,11 @@ func (v *voice) cause() string {
 		}
 		return "It was probably set by hand in each of them, or by programs there: there is nothing to repair in IPAM."
 	case document.CauseLost:
-		return v.lost()
+		return cmp.Or(v.lostByCluster(), v.lost())
+	case document.CauseDeleted:
+		return v.nodeDeleted()
+	case document.CauseUnlisted:
+		return v.say(1, "The API server [does|did] not have the pod any more: it was deleted, and its sandbox [runs|ran] on.")
 	case document.CauseSharedRange:
 		return v.sharedRange()
 	case document.CauseNamesakes:

@@ -12,10 +12,12 @@ import (
 
 // Finding says what a finding of an audit means, and how to repair it. What to do about a contested address its conflict says.
 func Finding(f document.Finding) (text string, steps []document.Step) {
-	steps = []document.Step{}
+	if text, steps = booked(f); text != "" {
+		return contested(f, text), steps
+	}
 	text = fact(f) + "."
 	if f.Contested {
-		return text + fmt.Sprintf(` The address is in conflict: "dupip explain %s" says what to do.`, f.IP), steps
+		return contested(f, text), steps
 	}
 	pod := cmp.Or(f.Pod.String(), f.Netns)
 	on := func(s document.Step) { s.Node = f.Node; steps = append(steps, s) }
@@ -62,6 +64,14 @@ func Finding(f document.Finding) (text string, steps []document.Step) {
 	return text, steps
 }
 
+// contested adds that the address of a finding is in conflict, if it is.
+func contested(f document.Finding, text string) string {
+	if !f.Contested {
+		return text
+	}
+	return text + fmt.Sprintf(` The address is in conflict: "dupip explain %s" says what to do.`, f.IP)
+}
+
 // fact is what the book and the wire say.
 func fact(f document.Finding) string {
 	pod, reserved := cmp.Or(f.Pod.String(), f.Netns), ReservationOf(f, false)
@@ -92,7 +102,11 @@ func ReservationOf(f document.Finding, wide bool) string {
 	if !wide {
 		id = reservedID(f)
 	}
-	return cmp.Or(f.ReservedPod.String(), id, "-")
+	text := cmp.Or(f.ReservedPod.String(), id, "-")
+	if f.ReservedNode != "" && f.ReservedPod != nil {
+		text += " on " + f.ReservedNode
+	}
+	return text
 }
 
 // reservedID is the beginning of the id of the sandbox that has the reservation, as crictl prints it.

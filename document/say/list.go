@@ -106,7 +106,7 @@ func Repairs(a document.Audit) (list []Entry) {
 		first.Node = nodes[first.NodeID()]
 		e := Entry{}
 		e.Text, e.Steps = Finding(first)
-		if others := each(same[s][1:], func(f document.Finding) string { return f.IP.String() }); len(others) > 0 {
+		if others := each(same[s][1:], What); len(others) > 0 {
 			e.Text += " Likewise: " + List(others) + "."
 		}
 		list = append(list, e)

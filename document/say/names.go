@@ -92,10 +92,14 @@ func shortLabels(c document.Conflict) []string {
 
 // reservedFor names who has a reservation.
 func reservedFor(r *document.Reservation) string {
-	if r.Sandbox == "" {
+	text := cmp.Or(r.Pod.String(), "sandbox "+r.Sandbox)
+	switch {
+	case r.Node != "":
+		return text + " on node " + r.Node
+	case r.Sandbox == "":
 		return "a pod that is just being made"
 	}
-	return cmp.Or(r.Pod.String(), "sandbox "+r.Sandbox)
+	return text
 }
 
 // maxListed is how many names a sentence lists.

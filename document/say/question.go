@@ -16,6 +16,8 @@ func (v *voice) question() []document.Step {
 		return []document.Step{{Text: "Wait: nothing is to be removed"}}
 	case document.CauseComing:
 		return []document.Step{{Text: "Wait 3 seconds and look again: facts about " + v.list(v.coming()) + " are still on their way"}}
+	case document.CauseDeleted:
+		return v.leaveSteps()
 	case document.CauseUnreachable:
 		return []document.Step{{Text: "Wait until " + nodesNamed(v.unreachable()) + either(len(v.unreachable()), " answers, or its", " answer, or their") + " holders are forgotten (5 minutes)"}}
 	case document.CauseSharedRange:

@@ -96,6 +96,11 @@ func finding(kind string) document.Finding {
 		f.ReservedFor, f.ReservedPod = strings.Repeat("b2", 32), &document.Pod{Namespace: "shop", Name: "web-1"}
 	case document.Unheld:
 		f.Interface, f.Netns, f.Pod, f.Sandbox, f.Given, f.ReservedFor = "", "", nil, "", detector.GivenUnknown, strings.Repeat("c3", 32)
+	case document.Unreserved:
+	default:
+		f.Store, f.Book, f.CNINetwork, f.ReservedNode = "", "calico", "default", "n3"
+		f.ReservedPod = f.Pod
+		f.Ranges, f.Pods, f.FreedBy = []string{"10.1.2.0-10.1.2.255", "10.1.2.0/24"}, 3, noon
 	}
 	return f
 }

@@ -37,7 +37,7 @@ func (v *voice) all() (list []document.Step) {
 		removed = append(removed, j.Holder)
 		list = append(list, v.removal(j)...)
 	}
-	list = append(list, v.flushes(removed)...)
+	list = append(append(list, v.repairs()...), v.flushes(removed)...)
 	if stay := v.with(document.Keep); len(stay) == 1 {
 		list = append(list, v.reroutes(removed, stay[0])...)
 	}
@@ -78,6 +78,7 @@ var because = map[string]string{
 	document.ReasonReplaced:    ", which is left over",
 	document.ReasonNotGiven:    ", which no network plugin gave the address",
 	document.ReasonNotReserved: ", which has lost its reservation",
+	document.ReasonUnlisted:    ", which the API server does not have",
 	document.ReasonNewer:       ", which came last",
 	document.ReasonOnNode:      ", which has the address of a node",
 }
@@ -88,6 +89,10 @@ func (v *voice) removal(j document.Judged) []document.Step {
 	switch j.Reason {
 	case document.ReasonLifetime:
 		return []document.Step{v.fromNode(j.Holder)}
+	case document.ReasonUnlisted: // the API server cannot delete it
+		if removeSandbox(b.Pod) != "" {
+			return []document.Step{v.endSandbox(j.Holder, why)}
+		}
 	case document.ReasonStopped, document.ReasonReplaced:
 		// Not by the pod's UID: the pod itself may run, in a later sandbox.
 		first := v.on(j.Holder, document.Step{Text: "Remove " + name + why, Command: removeSandbox(b.Pod), Cuts: "only the stopped sandbox " + pod(b).Sandbox})

@@ -50,6 +50,8 @@ func (v *voice) verdict(g group) string {
 		return v.notGiven(g, who)
 	case document.ReasonNotReserved:
 		text = v.say(n, "%s [was|were|had been|had been] given the address, but %s", who, v.reservedForOther(g.Holder))
+	case document.ReasonUnlisted:
+		text = v.say(n, "The API server [does|does|did|did] not have %s any more", who)
 	case document.ReasonNewer:
 		text = v.say(n, "No network plugin gave the address to anybody, and %s came last%s", who, v.after(g.Holder))
 	case document.ReasonOnNode:
@@ -135,6 +137,9 @@ func (v *voice) givenOthers(holders []int) string {
 
 // reservedForOther says which book of a holder's node has the address reserved for another one.
 func (v *voice) reservedForOther(n int) string {
+	if b := v.clusterBook(); b != nil && v.isByCluster(n) {
+		return v.say(1, "%s [has|had] reserved it for %s", b.Kind, reservedFor(b.Reservation))
+	}
 	id := v.nodeID(n)
 	own := slices.DeleteFunc(slices.Clone(v.c.Books), func(b document.Book) bool { return b.NodeID() != id || b.Error != "" })
 	i := max(slices.IndexFunc(own, func(b document.Book) bool { return b.Reservation != nil }), 0)
@@ -260,6 +265,8 @@ func (v *voice) shortFact(g group) string {
 	case document.ReasonNotReserved:
 		return v.say(n, "%s [has|have|had|had] lost the reservation of the address, which [is|is|was|was] reserved for %s",
 			who, cmp.Or(v.few(v.with(document.Keep)), "another holder"))
+	case document.ReasonUnlisted:
+		return v.say(n, "The API server [does|does|did|did] not have %s any more", who)
 	case document.ReasonNewer:
 		return v.say(n, "No network plugin gave out the address, and %s came last", who)
 	case document.ReasonOnNode:
@@ -292,6 +299,8 @@ func (v *voice) causeAndOrder() (fact, order string) {
 		return v.say(1, "%s [run|ran] the same pod.", few(nodes)), "Shut down the node that should not run."
 	case document.CauseNodeAddress:
 		return v.say(1, "A pod and a node [have|had] the address, and it [is|was] not known who had it first."), "Look at the node."
+	case document.CauseDeleted:
+		return fmt.Sprintf("The Node of %s was deleted.", few(nodes)), "Shut down its machine."
 	case document.CauseUnreachable:
 		lost := v.unreachable()
 		return v.say(len(lost), "%s [does|do|did|did] not answer.", either(len(lost), "node ", "nodes ")+few(lost)), "Wait up to 5 minutes."

@@ -44,7 +44,7 @@ func (t tables) findings(a document.Audit) {
 	var rows []table.Row
 	for _, f := range a.Findings {
 		row := table.Row{
-			nodes[f.NodeID()], f.IP, t.Paint(f.Kind), Age(f.Since), cmp.Or(f.Pod.String(), f.Netns, "-"), say.ReservationOf(f, t.Wide),
+			nodes[f.NodeID()], address(f), t.Paint(f.Kind), Age(f.Since), cmp.Or(f.Pod.String(), f.Netns, "-"), say.ReservationOf(f, t.Wide),
 		}
 		if t.Wide {
 			row = append(row, f.Book, f.CNINetwork, f.Store, cmp.Or(f.Interface, "-"), cmp.Or(f.Netns, "-"), cmp.Or(f.Sandbox, "-"))
@@ -52,4 +52,12 @@ func (t tables) findings(a document.Audit) {
 		rows = append(rows, row)
 	}
 	t.fitted(rows, header, "holder", "since", "reserved for")
+}
+
+// address is that of a finding; one about a node has none.
+func address(f document.Finding) string {
+	if !f.IP.IsValid() {
+		return "-"
+	}
+	return f.IP.String()
 }

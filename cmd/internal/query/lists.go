@@ -9,6 +9,7 @@ import (
 	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/say"
 )
 
 var bindingList = list[document.Bindings, document.Binding]{
@@ -101,7 +102,7 @@ var findingList = list[document.Audit, document.Finding]{
 	gaps:     (*cli.Printer).AuditGaps,
 	orders:   cli.FindingOrders,
 	text:     (*cli.Printer).Audit,
-	name:     func(f document.Finding) string { return f.IP.String() },
+	name:     say.What,
 	holders: func(d document.Audit) (all []document.Binding) {
 		for _, f := range d.Findings {
 			all = append(all, document.Binding{Network: f.CNINetwork, IP: f.IP, Holder: document.Holder{Pod: f.Pod}}, document.Binding{Holder: document.Holder{Pod: f.ReservedPod}})
