@@ -219,8 +219,8 @@ func (r *reporter) request(ctx context.Context, until time.Time, do func(context
 
 // begin reads what others have written. The Lease bounds the time that it takes.
 func (r *reporter) begin(ctx context.Context, until time.Time) {
-	r.request(ctx, until, func(ctx context.Context) func() {
-		existing, err := r.api.Events(ctx, events.Controller, maxExisting)
+	r.request(ctx, until, func(requesting context.Context) func() {
+		existing, err := r.api.Events(requesting, events.Controller, maxExisting)
 		return func() {
 			if err != nil {
 				r.metrics.failed.Inc()

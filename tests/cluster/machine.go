@@ -74,12 +74,11 @@ func (m *Machine) write() error {
 			return err
 		}
 	}
-	plugins, err := lab.PluginDir()
-	if err != nil {
+	if err := m.linkPlugins(); err != nil {
 		return err
 	}
 	values := map[string]any{
-		"Dir": m.dir, "Plugins": plugins, "Pause": cri.SandboxImage, "Cgroup": m.cgroup(), "PodCIDR": m.PodCIDR,
+		"Dir": m.dir, "Plugins": m.plugins(), "Pause": cri.SandboxImage, "Cgroup": m.cgroup(), "PodCIDR": m.PodCIDR,
 		"DNS": m.cluster.control.Uplink(), "CA": m.cluster.pki.path("ca", "crt"),
 	}
 	config := filepath.Join(m.dir, "kubelet.conf")
@@ -104,6 +103,32 @@ func (m *Machine) write() error {
 		}
 		errs = append(errs, os.WriteFile(filepath.Join(m.dir, to), []byte(out.String()), 0o644))
 	}
+	return errors.Join(errs...)
+}
+
+// plugins is the folder with the machine's CNI plugins.
+func (m *Machine) plugins() string { return filepath.Join(m.dir, "plugins") }
+
+// linkPlugins makes that folder, unless it is there. The IPAM of [Calico] is among them.
+func (m *Machine) linkPlugins() error {
+	dir, err := lab.PluginDir()
+	if err != nil {
+		return err
+	}
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	errs := []error{os.MkdirAll(m.plugins(), 0o755)}
+	link := func(from, to string) {
+		if err := os.Symlink(filepath.Join(dir, from), filepath.Join(m.plugins(), to)); !errors.Is(err, fs.ErrExist) {
+			errs = append(errs, err)
+		}
+	}
+	for _, plugin := range all {
+		link(plugin.Name(), plugin.Name())
+	}
+	link("host-local", calicoIPAM)
 	return errors.Join(errs...)
 }
 

@@ -58,8 +58,8 @@ func inGroups(groups []string, resource string) (paths []string) {
 
 func newCalico() ipam {
 	c := &calico{byName: make(map[string]*block), poolsByName: make(map[string]calicoPool), byRange: make(map[netip.Prefix]*block)}
-	c.blocks = &source{name: calicoBlocks, paths: inGroups(calicoGroups, calicoBlocks), objects: make(map[string]int), take: c.takeBlock, drop: c.dropBlock}
-	c.ranges = &source{name: calicoPools, paths: inGroups(calicoGroups, calicoPools), objects: make(map[string]int), take: c.takePool, drop: c.dropPool}
+	c.blocks = newSource(calicoBlocks, inGroups(calicoGroups, calicoBlocks), c.takeBlock, c.dropBlock)
+	c.ranges = newSource(calicoPools, inGroups(calicoGroups, calicoPools), c.takePool, c.dropPool)
 	return c
 }
 
@@ -82,7 +82,7 @@ func (c *calico) takeBlock(o object) (int, error) {
 			Deleted     bool
 		}
 	}
-	if err := json.Unmarshal(o.RawMessage, &body); err != nil {
+	if err := json.Unmarshal(o.text, &body); err != nil {
 		return 0, err
 	}
 	s := body.Spec
@@ -177,7 +177,7 @@ func (c *calico) takePool(o object) (int, error) {
 			Disabled  bool
 		}
 	}
-	if err := json.Unmarshal(o.RawMessage, &body); err != nil {
+	if err := json.Unmarshal(o.text, &body); err != nil {
 		return 0, err
 	}
 	s := body.Spec

@@ -27,10 +27,8 @@ type pods struct {
 
 func newPods() *pods {
 	p := &pods{byName: make(map[string]*pod), byIP: make(map[netip.Addr][]*pod)}
-	p.source = &source{
-		name: "pods", paths: []string{"/api/v1/pods"}, objects: make(map[string]int), take: p.take, drop: p.drop,
-		query: url.Values{"fieldSelector": {"status.phase!=Succeeded,status.phase!=Failed"}},
-	}
+	p.source = newSource("pods", []string{"/api/v1/pods"}, p.take, p.drop)
+	p.query = url.Values{"fieldSelector": {"status.phase!=Succeeded,status.phase!=Failed"}}
 	return p
 }
 
@@ -45,7 +43,7 @@ func (p *pods) take(o object) (int, error) {
 			Conditions []struct{ Type, Status string }
 		}
 	}
-	if err := json.Unmarshal(o.RawMessage, &body); err != nil {
+	if err := json.Unmarshal(o.text, &body); err != nil {
 		return 0, err
 	}
 	p.drop(o.key())
@@ -113,13 +111,13 @@ type nodes struct {
 
 func newNodes() *nodes {
 	n := &nodes{byName: make(map[string]node), deleted: make(map[string]time.Time)}
-	n.source = &source{name: "nodes", paths: []string{"/api/v1/nodes"}, objects: make(map[string]int), take: n.take, drop: n.drop}
+	n.source = newSource("nodes", []string{"/api/v1/nodes"}, n.take, n.drop)
 	return n
 }
 
 func (n *nodes) take(o object) (int, error) {
 	var body struct{ Spec struct{ PodCIDRs []string } }
-	if err := json.Unmarshal(o.RawMessage, &body); err != nil {
+	if err := json.Unmarshal(o.text, &body); err != nil {
 		return 0, err
 	}
 	made := node{uid: o.Metadata.UID}

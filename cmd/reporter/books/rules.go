@@ -313,6 +313,9 @@ func (b *Books) checked() (names, unchecked []string) {
 	say := func(book string, list ...*source) {
 		for _, s := range list {
 			switch {
+			case s.state == watched && len(s.broken) > 0:
+				unchecked = append(unchecked, fmt.Sprintf("book %s: %d of %s cannot be read", book, len(s.broken), s.name))
+				continue
 			case s.state == watched:
 				continue
 			case s.state == absent && b.opts.Auto:

@@ -22,6 +22,8 @@ const (
 	absentAgain = 5 * time.Minute
 	// maxObjects and maxReservations bound what is kept of one resource.
 	maxObjects, maxReservations = 1 << 18, 1 << 20
+	// maxBroken bounds the objects that are counted as broken.
+	maxBroken = 1000
 )
 
 // reading says how far a source is read.
@@ -44,17 +46,23 @@ type source struct {
 	drop func(key string)
 
 	state   reading
-	err     error          // why it is not watched
-	path    string         // of those that exists
-	objects map[string]int // how many reservations each has, by "namespace/name" or name
-	total   int            // of reservations
-	changed bool           // since the last comparison
+	err     error           // why it is not watched
+	path    string          // of those that exists
+	objects map[string]int  // how many reservations each has, by "namespace/name" or name
+	broken  map[string]bool // those that cannot be read
+	total   int             // of reservations
+	changed bool            // since the last comparison
+}
+
+// newSource returns a source of the resource that may be at these paths.
+func newSource(name string, paths []string, take func(object) (int, error), drop func(string)) *source {
+	return &source{name: name, paths: paths, take: take, drop: drop, objects: make(map[string]int), broken: make(map[string]bool)}
 }
 
 // object is what all objects have, and the text.
 type object struct {
-	json.RawMessage `json:"-"`
-	Metadata        struct {
+	text     json.RawMessage
+	Metadata struct {
 		Name, Namespace, UID                 string
 		CreationTimestamp, DeletionTimestamp time.Time
 		Annotations                          map[string]string
@@ -76,7 +84,7 @@ func read(text json.RawMessage) (o object, err error) {
 	if err = json.Unmarshal(text, &o); err == nil && (o.Metadata.Name == "" || len(o.Metadata.Name) > document.MaxName || len(o.Metadata.Namespace) > document.MaxName) {
 		err = errors.New("it has no name")
 	}
-	o.RawMessage = text
+	o.text = text
 	return o, err
 }
 
@@ -84,15 +92,19 @@ func read(text json.RawMessage) (o object, err error) {
 func (s *source) put(text json.RawMessage, deleted bool) error {
 	o, err := read(text)
 	if err != nil {
+		s.broken[""] = true
 		return nil
 	}
+	delete(s.broken, o.key())
 	s.changed = true
 	n := 0
 	if !deleted {
 		n, err = s.take(o)
 	}
 	if deleted || err != nil {
-		s.remove(o.key())
+		if s.remove(o.key()); err != nil && len(s.broken) < maxBroken {
+			s.broken[o.key()] = true
+		}
 		return nil
 	}
 	s.total += n - s.objects[o.key()]
