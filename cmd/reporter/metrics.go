@@ -9,7 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/dupip/dupip/cmd/reporter/books"
 	"github.com/dupip/dupip/cmd/reporter/events"
+	"github.com/dupip/dupip/document"
 )
 
 // metrics are those of /metrics.
@@ -56,6 +58,31 @@ func newMetrics() *metrics {
 		}),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// addBooks adds what the books of the API server say. The names of findings and ranges are those of the agents: an alert is about both.
+func (m *metrics) addBooks(stats func() books.Stats) {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	findings := desc("dupip_audit_findings", "Addresses of which a book of the API server and the wire say different things, and nodes, by kind; in_conflict are those that have collided. Absent if it is not known, or another replica reads the books.", "kind")
+	left := desc("dupip_ipam_range_left_ratio", "Part of a pool that is not reserved, from 0 to 1. At most 64 pools.", "book", "cni_network")
+	read := desc("dupip_reporter_book_read", "1 if the book of the API server is read, 0 if that fails. Absent if there is none, or another replica reads it.", "book")
+	m.registry.MustRegister(prometheus.CollectorFunc(func(to chan<- prometheus.Metric) {
+		s := stats()
+		gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+		}
+		for kind, n := range s.Findings {
+			gauge(findings, float64(n), kind)
+		}
+		for name, is := range s.Read {
+			gauge(read, map[bool]float64{true: 1}[is], name)
+		}
+		for _, l := range s.Left {
+			gauge(left, l.Ratio, l.Book, document.Text(l.Pool, document.MaxName))
+		}
+	}))
 }
 
 // set is for the loop.

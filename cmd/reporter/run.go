@@ -110,6 +110,7 @@ func (s *settings) run(ctx context.Context) error {
 	r.books = books.New(books.Options{Log: log, API: server, Names: names, Auto: auto, Nodes: g, Rules: rules, Answers: r.answered})
 	r.documents = newDocuments(cluster.Member{Name: s.members.Node, Boot: s.members.Boot, Role: cluster.Reporter}, g, rules, r.books, r.election.Leader)
 	r.planner.About = r.books.About
+	r.metrics.addBooks(r.books.Stats)
 	// The parts that ctx ends; gossip, and with it the process, if one of them fails.
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return g.Run(ctx) })

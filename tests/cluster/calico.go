@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/netip"
 	"os"
@@ -29,7 +30,10 @@ type Calico struct {
 	grace  time.Duration
 	leaked map[netip.Addr]time.Time
 	freed  map[netip.Addr]bool
-	blocks map[string]string // as they were written
+	last   map[netip.Addr]allocation // of the last step
+	cools  map[netip.Addr]allocation // released a moment ago
+	moved  string                    // whose all blocks are, if this is not empty
+	blocks map[string]string         // as they were written
 }
 
 // calicoIPAM is the name of the plugin.
@@ -51,21 +55,21 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
-// NewCalico makes the resources and a pool, and has machines give out addresses of a range: those of the machine of that name.
-func (c *Cluster) NewCalico(pool netip.Prefix, ranges map[string]netip.Prefix) *Calico {
+// NewCalico makes the resources and a pool, of which all machines give out addresses.
+func (c *Cluster) NewCalico(pool netip.Prefix) *Calico {
 	c.Helper()
 	c.Apply(fmt.Sprintf(crds, "ipamblocks", "IPAMBlock", "ipamblock") + fmt.Sprintf(crds, "ippools", "IPPool", "ippool"))
 	c.Kubectl("wait", "--for=condition=Established", "crd/ipamblocks.crd.projectcalico.org", "crd/ippools.crd.projectcalico.org")
 	c.Apply(fmt.Sprintf("apiVersion: crd.projectcalico.org/v1\nkind: IPPool\nmetadata: {name: default-ipv4-ippool}\nspec: {cidr: %v, blockSize: 26}\n", pool))
-	for name, gives := range ranges {
-		m := c.Machines[name]
-		text := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"ptp","ipam":{"type":%q,"ranges":[[{"subnet":%q}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}`, calicoIPAM, gives)
+	for _, m := range c.Machines {
+		text := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"ptp","ipam":{"type":%q,"ranges":[[{"subnet":"%v","gateway":"%v"}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}`,
+			calicoIPAM, pool, m.PodCIDR.Addr().Next())
 		_, err := m.Run(c.Context(), "sh", "-euc", "echo '"+text+"' >/etc/cni/net.d/new; mv /etc/cni/net.d/new /etc/cni/net.d/10-pods.conflist")
 		c.Do(err)
 	}
 	return &Calico{
 		c: c, named: make(map[string]string), grace: 15 * time.Minute,
-		leaked: make(map[netip.Addr]time.Time), freed: make(map[netip.Addr]bool), blocks: make(map[string]string),
+		leaked: make(map[netip.Addr]time.Time), freed: make(map[netip.Addr]bool), blocks: make(map[string]string), cools: make(map[netip.Addr]allocation),
 	}
 }
 
@@ -81,6 +85,13 @@ func (k *Calico) SetGrace(grace time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.grace = grace
+}
+
+// MoveBlocks gives all blocks to one machine, as pools that are too small do: nodes borrow addresses.
+func (k *Calico) MoveBlocks(machine string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.moved = machine
 }
 
 // HasFreed reports whether the collector has freed an address.
@@ -142,8 +153,22 @@ func (k *Calico) step(ctx context.Context) error {
 			delete(all, ip)
 		}
 	}
+	for ip, a := range k.last {
+		if _, held := all[ip]; !held {
+			a.at = time.Now()
+			k.cools[ip] = a
+		}
+	}
+	maps.DeleteFunc(k.cools, func(ip netip.Addr, a allocation) bool {
+		_, again := all[ip]
+		return again || time.Since(a.at) > cooling
+	})
+	k.last = all
 	return k.write(ctx, all)
 }
+
+// cooling is how long an address has its attributes after its release.
+const cooling = 3 * time.Second
 
 // node is the name that a machine has for Calico.
 func (k *Calico) node(machine string) string {
@@ -187,12 +212,14 @@ func (k *Calico) write(ctx context.Context, all map[netip.Addr]allocation) error
 		cidr := strings.ReplaceAll(strings.TrimSuffix(name, "-26"), "-", ".") + "/26"
 		blocks[netip.MustParsePrefix(cidr)] = nil
 	}
-	for _, a := range all {
-		cidr, err := a.ip.Prefix(26)
-		if err != nil {
-			return err
+	for _, list := range []map[netip.Addr]allocation{all, k.cools} {
+		for ip, a := range list {
+			cidr, err := ip.Prefix(26)
+			if err != nil {
+				return err
+			}
+			blocks[cidr] = append(blocks[cidr], a)
 		}
-		blocks[cidr] = append(blocks[cidr], a)
 	}
 	for cidr, list := range blocks {
 		if err := k.put(ctx, cidr, list); err != nil {
@@ -214,9 +241,13 @@ func (k *Calico) put(ctx context.Context, cidr netip.Prefix, list []allocation) 
 		} else {
 			a := list[i]
 			allocations[ordinal] = new(len(attributes))
-			attributes = append(attributes, map[string]any{"handle_id": "k8s-pod-network." + a.sandbox, "secondary": map[string]string{
+			attribute := map[string]any{"handle_id": "k8s-pod-network." + a.sandbox, "secondary": map[string]string{
 				"namespace": a.namespace, "pod": a.pod, "node": k.node(a.machine), "timestamp": a.at.UTC().String(),
-			}})
+			}}
+			if c, cools := k.cools[ip]; cools {
+				attribute["releasedAt"] = c.at.UTC().Format(time.RFC3339)
+			}
+			attributes = append(attributes, attribute)
 		}
 		ip = ip.Next()
 	}
@@ -239,6 +270,9 @@ func (k *Calico) put(ctx context.Context, cidr netip.Prefix, list []allocation) 
 
 // affinity is whose a block is: of the machine whose range it is in.
 func (k *Calico) affinity(cidr netip.Prefix) string {
+	if k.moved != "" {
+		return k.moved
+	}
 	for name, m := range k.c.Machines {
 		if m.PodCIDR.Overlaps(cidr) {
 			return name

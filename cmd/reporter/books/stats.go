@@ -1,0 +1,72 @@
+package books
+
+import "github.com/dupip/dupip/document"
+
+// Stats is what /metrics has of the books: nothing while another replica reads them.
+type Stats struct {
+	// Findings counts the findings by kind, all kinds that were looked for; those of addresses that have collided by [InConflict].
+	Findings map[string]int
+	// Read says of each book that the API server has whether it is read.
+	Read map[string]bool
+	Left []PoolLeft
+}
+
+// PoolLeft is which part of a pool of a book is left, from 0 to 1.
+type PoolLeft struct {
+	Book, Pool string
+	Ratio      float64
+}
+
+// InConflict is the kind of findings whose address has collided, as agents count them: a conflict tells of them, with its own alert.
+const InConflict = "in_conflict"
+
+// kinds are those that are looked for in Pods and Nodes, ipamKinds in the books of IPAMs.
+var (
+	kinds     = []string{document.Deleted, document.Overlapping, document.Twice, document.Unlisted, InConflict}
+	ipamKinds = []string{document.Misbooked, document.Mismatched, document.Unreserved, document.Unheld}
+)
+
+// Stats returns the present figures.
+func (b *Books) Stats() (s Stats) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.running {
+		return s
+	}
+	s.Findings, s.Read = make(map[string]int), map[string]bool{Kubernetes: current(b.pods.source, b.nodes.source)}
+	zero := func(kinds []string) {
+		for _, kind := range kinds {
+			s.Findings[kind] += 0
+		}
+	}
+	if s.Read[Kubernetes] && !b.at.IsZero() { // zeros would say that all is well
+		zero(kinds)
+	}
+	for name, book := range b.names() {
+		list := book.sources()
+		if s.Read[name] = current(list...); list[0].state == absent {
+			delete(s.Read, name)
+		}
+		if !s.Read[name] {
+			continue
+		}
+		if s.Read[Kubernetes] && !b.at.IsZero() {
+			zero(ipamKinds)
+		}
+		for pool, left := range book.pools() {
+			if left.All > 0 && len(s.Left) < maxPools {
+				s.Left = append(s.Left, PoolLeft{name, pool, max(left.Left, 0) / left.All})
+			}
+		}
+	}
+	for _, f := range b.found {
+		if f.Contested && f.Kind != document.Unheld {
+			f.Kind = InConflict
+		}
+		s.Findings[f.Kind]++
+	}
+	return s
+}
+
+// maxPools bounds the pools of all books in /metrics.
+const maxPools = 64
