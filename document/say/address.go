@@ -61,7 +61,11 @@ func OnRecord(e document.Explanation) (list []Records) {
 		}
 	}
 	for _, b := range e.Books {
-		lines[b.NodeID()] = append(lines[b.NodeID()], b.Kind+", network "+cmp.Or(b.CNINetwork, "unknown")+": "+reserves(b))
+		of := ", network "
+		if b.Node == "" {
+			of = ", pool "
+		}
+		lines[b.NodeID()] = append(lines[b.NodeID()], b.Kind+of+cmp.Or(b.CNINetwork, "unknown")+": "+reserves(b))
 	}
 	names := merge.Names(slices.Collect(maps.Keys(lines)))
 	for _, id := range slices.Sorted(maps.Keys(lines)) {

@@ -36,7 +36,7 @@ func booked(f document.Finding) (text string, steps []document.Step) {
 		on(repairBook(f.Book, f.Node))
 		on(document.Step{Text: "Then remove " + pod + ": its successor gets an address that is reserved on its own node", Command: deletePod(f.Pod), Cuts: endsPod(f.Pod)})
 	case document.Deleted:
-		text = fmt.Sprintf("The Node of node %s was deleted%s, and %s there: IPAM may give their addresses out again.", f.Node, since(f.Since), Plural(f.Pods, "pod runs", "pods run"))
+		text = fmt.Sprintf("The Node %s was deleted%s, and %s on its machine: IPAM may give their addresses out again.", f.Node, since(f.Since), Plural(f.Pods, "pod runs", "pods run"))
 		on(document.Step{Text: leave, Cuts: "all pods of that machine", Node: f.Node})
 	case document.Overlapping:
 		text = fmt.Sprintf("Node %s has the range %s, which overlaps %s of node %s: pods of both may get one address.", f.Node, f.Ranges[0], f.Ranges[len(f.Ranges)-1], f.ReservedNode)
@@ -181,9 +181,9 @@ func (v *voice) nodeDeleted() string {
 				at, silent = b.Listing.NodeDeleted, silent || b.Unreachable
 			}
 		}
-		text := fmt.Sprintf("The Node of node %s was deleted%s.", v.nodeName(id), since(at))
+		text := fmt.Sprintf("The Node %s was deleted%s.", v.nodeName(id), since(at))
 		if silent {
-			text += v.say(1, " It [does|did] not answer: it [is|was] not known whether its pods [run|ran].")
+			text += v.say(1, " Its agent [does|did] not answer: it [is|was] not known whether its pods [run|ran].")
 		} else {
 			text += v.say(1, " Its pods [run|ran] on, and IPAM [may give|gave] their addresses out again.")
 		}

@@ -91,7 +91,9 @@ func (v *voice) removal(j document.Judged) []document.Step {
 		return []document.Step{v.fromNode(j.Holder)}
 	case document.ReasonUnlisted: // the API server cannot delete it
 		if removeSandbox(b.Pod) != "" {
-			return []document.Step{v.endSandbox(j.Holder, why)}
+			s := v.endSandbox(j.Holder, why)
+			s.Cuts = "the pod " + b.Pod.String() + ", which does not come back"
+			return []document.Step{s}
 		}
 	case document.ReasonStopped, document.ReasonReplaced:
 		// Not by the pod's UID: the pod itself may run, in a later sandbox.

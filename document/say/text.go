@@ -300,7 +300,7 @@ func (v *voice) causeAndOrder() (fact, order string) {
 	case document.CauseNodeAddress:
 		return v.say(1, "A pod and a node [have|had] the address, and it [is|was] not known who had it first."), "Look at the node."
 	case document.CauseDeleted:
-		return fmt.Sprintf("The Node of %s was deleted.", few(nodes)), "Shut down its machine."
+		return fmt.Sprintf("The Node %s was deleted.", few(nodes)), "Shut down its machine."
 	case document.CauseUnreachable:
 		lost := v.unreachable()
 		return v.say(len(lost), "%s [does|do|did|did] not answer.", either(len(lost), "node ", "nodes ")+few(lost)), "Wait up to 5 minutes."

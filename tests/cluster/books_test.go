@@ -203,7 +203,7 @@ func (c *testCluster) nodeDeleted(k *cluster.Calico) {
 	c.place("heir", "node1", ip)
 	c.known = append(c.known, ip)
 	c.inState("node1", ip, "confirmed")
-	steps := c.says(ip, document.CauseDeleted, "The Node of node node2 was deleted at", "The API server does not have shop/orphan")
+	steps := c.says(ip, document.CauseDeleted, "The Node node2 was deleted at", "The API server does not have shop/orphan")
 	c.end(ip, steps, lab.Failed, "orphan")
 	c.Do(c.Machines["node2"].Kill())
 	delete(c.Machines, "node2")

@@ -150,14 +150,9 @@ func (b *Books) Run(ctx context.Context) {
 		return
 	}
 	b.mu.Lock()
-	b.running, b.pods, b.nodes, b.ipams, b.comparison = true, newPods(), newNodes(), make(map[string]ipam), newComparison()
-	list := []*source{b.pods.source, b.nodes.source}
-	for _, i := range ipams {
-		if slices.Contains(b.opts.Names, i.name) {
-			b.ipams[i.name] = i.make()
-			list = append(list, b.ipams[i.name].sources()...)
-		}
-	}
+	b.reset()
+	b.running = true
+	list := b.sources()
 	b.mu.Unlock()
 	var parts sync.WaitGroup
 	for _, s := range list {
@@ -168,8 +163,19 @@ func (b *Books) Run(ctx context.Context) {
 	parts.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.running, b.pods, b.nodes, b.ipams, b.comparison = false, nil, nil, nil, comparison{}
+	b.reset()
+	b.running = false
 	b.wire.forget()
+}
+
+// reset makes all books empty.
+func (b *Books) reset() {
+	b.pods, b.nodes, b.ipams, b.comparison = newPods(), newNodes(), make(map[string]ipam), newComparison()
+	for _, i := range ipams {
+		if slices.Contains(b.opts.Names, i.name) {
+			b.ipams[i.name] = i.make()
+		}
+	}
 }
 
 // names yields the IPAMs that are read, in order.
@@ -211,7 +217,7 @@ func (b *Books) Of(ip netip.Addr) (list []document.Book) {
 	for name, book := range b.names() {
 		r, reserved := book.reservation(ip)
 		pool := book.pool(ip)
-		if !current(book.sources()...) || !reserved && pool == "" {
+		if !b.running || !current(book.sources()...) || !reserved && pool == "" {
 			continue
 		}
 		doc := document.Book{Kind: name, CNINetwork: pool, Covers: true}

@@ -95,15 +95,20 @@ func (b *Books) compare(ctx context.Context) {
 		b.mu.Lock()
 		again := b.step(time.Now())
 		b.mu.Unlock()
-		for _, o := range again {
-			if o.of.get(ctx, b, o.key, o.path) != nil { // later, then
-				b.mu.Lock()
-				for _, s := range b.differ {
-					s.again = s.told
-				}
-				b.mu.Unlock()
-				break
+		b.readAgain(ctx, again)
+	}
+}
+
+// readAgain reads objects again, so that the next comparison decides.
+func (b *Books) readAgain(ctx context.Context, again []place) {
+	for _, o := range again {
+		if o.of.get(ctx, b, o.key, o.path) != nil { // later, then
+			b.mu.Lock()
+			for _, s := range b.differ {
+				s.again = s.told
 			}
+			b.mu.Unlock()
+			break
 		}
 	}
 }

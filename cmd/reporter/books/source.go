@@ -191,8 +191,8 @@ func (s *source) list(ctx context.Context, b *Books) (version string, err error)
 		before[key] = true
 	}
 	b.mu.Unlock()
+	found := ""
 	for _, path := range s.paths {
-		s.path = path
 		version, err = b.opts.API.List(ctx, path, s.query, func(text json.RawMessage) error {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -202,15 +202,15 @@ func (s *source) list(ctx context.Context, b *Books) (version string, err error)
 			return s.put(text, false)
 		})
 		if !kube.Is(err, http.StatusNotFound) {
+			found = path
 			break
 		}
-		s.path = ""
-	}
-	if err != nil {
-		return "", err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if s.path = found; err != nil {
+		return "", err
+	}
 	for key := range before { // it was deleted meanwhile
 		s.remove(key)
 	}
