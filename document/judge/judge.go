@@ -112,7 +112,7 @@ func (j *judging) decide(ctx Context, made *document.Judgement) string {
 	cause := ""
 	if !j.mayBeClones(live) {
 		cause = cmp.Or(j.notGiven(), j.twiceGiven(), j.byHand())
-		cause = cmp.Or(cause, j.unlisted(made), j.booked()) // what only a reporter knows
+		cause = cmp.Or(cause, j.booked(made))
 		cause = cmp.Or(j.machine(), cause) // an address of a node explains more
 	}
 	left := j.open() // each rule leaves the holder for which others go

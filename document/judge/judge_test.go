@@ -89,7 +89,53 @@ func made(r *rand.Rand, holders int) document.Conflict {
 			c.Books = append(c.Books, book)
 		}
 	}
+	if pick(3) == 0 {
+		booked(&c, pick)
+	}
 	return c
+}
+
+// booked gives a conflict what only a reporter knows: the book that the address is of is that of the whole cluster, or none.
+func booked(c *document.Conflict, pick func(int) int) {
+	c.Books = nil
+	for n := range c.Holders {
+		b := &c.Holders[n]
+		if pick(2) == 0 && b.Evidence != detector.Host {
+			b.Given, b.Facts.GivenOthers = detector.GivenYes, nil // mostly the others decide
+		}
+		if b.Listing = new(document.Listing); b.Pod != nil {
+			b.Listing.Pod = []string{"", document.PodListed, document.PodListed, document.PodEnding, document.PodUnlisted, document.PodUnlisted}[pick(6)]
+		}
+		if pick(4) == 0 {
+			b.Listing.NodeDeleted = now.Add(-time.Minute)
+		}
+	}
+	if pick(5) == 0 {
+		return
+	}
+	book := document.Book{Kind: "calico", CNINetwork: "pool", Covers: true}
+	if of := pick(5); of < 4 { // the last ones are nobody's
+		name := fmt.Sprintf("web-%d", of)
+		book.Reservation = &document.Reservation{Pod: &document.Pod{Namespace: "shop", Name: name}, Node: fmt.Sprintf("n%d", pick(3))}
+		if pick(3) > 0 {
+			book.Reservation.Sandbox = fmt.Sprint("sandbox-", of)
+		}
+	}
+	c.Books = []document.Book{book}
+}
+
+// keepsFor reports whether the book of the whole cluster keeps the address for another live holder than n.
+func keepsFor(c document.Conflict, n int) bool {
+	if len(c.Books) != 1 || c.Books[0].Node != "" || c.Books[0].Reservation == nil {
+		return false
+	}
+	r := c.Books[0].Reservation
+	for m, o := range c.Holders {
+		if m != n && isLive(o) && o.Pod != nil && (r.Sandbox == o.Pod.Sandbox || r.Sandbox == "" && r.Pod.Name == o.Pod.Name) {
+			return true
+		}
+	}
+	return false
 }
 
 // fewer returns the conflict without one fact, for each fact.
@@ -104,6 +150,9 @@ func fewer(c document.Conflict) (list []document.Conflict) {
 			if f := less.Holders[n].Facts; f != nil {
 				less.Holders[n].Facts = new(*f)
 			}
+			if l := less.Holders[n].Listing; l != nil {
+				less.Holders[n].Listing = new(*l)
+			}
 		}
 		change(&less)
 		list = append(list, less)
@@ -114,6 +163,10 @@ func fewer(c document.Conflict) (list []document.Conflict) {
 		without(func(c *document.Conflict) { c.Holders[n].Facts.CNINetwork = "" })
 		without(func(c *document.Conflict) { c.Holders[n].Facts.Machine = nil })
 		without(func(c *document.Conflict) { c.Holders[n].Facts = nil })
+		if c.Holders[n].Listing != nil {
+			without(func(c *document.Conflict) { c.Holders[n].Listing.NodeDeleted = time.Time{} })
+			without(func(c *document.Conflict) { c.Holders[n].Listing = nil })
+		}
 		without(func(c *document.Conflict) { c.Holders[n].Given = detector.GivenUnknown })
 		if c.Holders[n].Pod != nil {
 			without(func(c *document.Conflict) { c.Holders[n].Pod.CreatedAt = time.Time{} })
@@ -127,6 +180,9 @@ func fewer(c document.Conflict) (list []document.Conflict) {
 			c.Books = slices.DeleteFunc(c.Books, func(k document.Book) bool { return k.NodeID() == b.NodeID() })
 		})
 	}
+	without(func(c *document.Conflict) {
+		c.Books = slices.DeleteFunc(c.Books, func(k document.Book) bool { return k.Node == "" })
+	})
 	without(func(c *document.Conflict) { c.Shared = 0 })
 	return list
 }
@@ -183,6 +239,9 @@ var laws = []law{
 	{"the successor of what was removed does not collide again", func(_ judges, c document.Conflict, v []document.Judged) string {
 		for n, b := range c.Holders {
 			if v[n].Verdict != document.Remove || !isLive(b) || !isGiven(b) || v[n].Reason == document.ReasonOnNode {
+				continue
+			}
+			if keepsFor(c, n) || b.Listing != nil && b.Listing.Pod == document.PodUnlisted { // or there is no successor
 				continue
 			}
 			// Whatever its book has for it is freed with it, and what nobody has reserved is given out again.

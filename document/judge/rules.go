@@ -207,7 +207,9 @@ func (j *judging) keep(n int) {
 	switch {
 	case isHost(b):
 		reason = document.ReasonNode
-	case isGiven(b) && (j.isReservedAt(b) || j.isBooked(n)):
+	case isGiven(b) && slices.ContainsFunc(j.c.Books, func(book document.Book) bool {
+		return book.NodeID() == b.NodeID() && isFor(book.Reservation, b) || book.Node == "" && book.Reservation != nil && j.owns(book.Reservation, n)
+	}):
 		reason = document.ReasonReserved
 	case isGiven(b):
 		reason = document.ReasonGiven
