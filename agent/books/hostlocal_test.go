@@ -66,12 +66,12 @@ func TestCovers(t *testing.T) {
 type store struct {
 	t    *testing.T
 	dir  string
-	book *HostLocal
+	book *IPAM
 }
 
 func newStore(t *testing.T) *store {
 	dir := t.TempDir()
-	s := &store{t, filepath.Join(dir, "data", "pods"), NewHostLocal(filepath.Join(dir, "conf"))}
+	s := &store{t, filepath.Join(dir, "data", "pods"), NewIPAM(filepath.Join(dir, "conf"))}
 	s.must(os.MkdirAll(s.dir, 0o755))
 	s.must(os.MkdirAll(filepath.Join(dir, "conf"), 0o755))
 	s.must(os.WriteFile(filepath.Join(dir, "conf", "10-pods.conflist"), fmt.Appendf(nil,
