@@ -16,7 +16,7 @@ const (
 	// (endpointStoreLocationLinux, github.com/Azure/azure-container-networking/cns/service).
 	cnsEndpoints = "/var/run/azure-cns/azure-endpoints.json"
 	// maxEndpoints is the size of the largest such file in bytes. An endpoint has 300 to 500, a node a few hundred endpoints.
-	// In memory hostile JSON takes about ten times as much.
+	// To read hostile JSON of this size allocates 200 MB in all, most of which is garbage at once.
 	maxEndpoints = 4 << 20
 )
 
