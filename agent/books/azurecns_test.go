@@ -100,9 +100,9 @@ func TestAzureCNS(t *testing.T) {
 		}
 		known = all
 	}
-	replace := func(make func(at string) error) {
+	replace := func(create func(at string) error) {
 		t.Helper()
-		if err := make(store + ".new"); err != nil {
+		if err := create(store + ".new"); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Rename(store+".new", store); err != nil {

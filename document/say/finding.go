@@ -40,7 +40,7 @@ func Finding(f document.Finding) (text string, steps []document.Step) {
 		if f.Book == bookAzureCNS {
 			on(document.Step{
 				If: "If no other runtime has that container", Cuts: "nothing",
-				Text: "Let Azure CNS free the address, by releaseipconfigs of its API for that container. To edit its file does not help: it has the state in memory, and writes it again",
+				Text: "Let Azure CNS free the address (releaseipconfigs of its API, for that container), or report it to the provider. Do not edit its file: it has the state in memory and writes it again",
 			})
 		}
 	case f.Given == detector.GivenNo:
