@@ -230,7 +230,7 @@ func (a *Agent) newAudit(l *loop) *audit.Audit {
 		},
 	}
 	if a.opts.CNIConfDir != Off {
-		opts.Books = books.NewHostLocal(a.opts.CNIConfDir)
+		opts.Books = books.NewIPAM(a.opts.CNIConfDir)
 	}
 	return audit.New(opts)
 }

@@ -11,7 +11,7 @@ import (
 type Book struct {
 	Node       string `json:"node"` // empty for a book of the whole cluster
 	BootID     string `json:"boot,omitzero"`
-	Kind       string `json:"kind"`                // "host-local", "calico"
+	Kind       string `json:"kind"`                // "host-local", "azure-cns", "calico"
 	CNINetwork string `json:"cniNetwork,omitzero"` // in CNI's configuration
 	Covers     bool   `json:"covers"`              // it gives out addresses of a range with this one, Range
 	Range      string `json:"range,omitzero"`      // "first-last"
@@ -90,7 +90,7 @@ type Finding struct {
 	Kind       string     `json:"kind"`
 	IP         netip.Addr `json:"ip,omitzero"`
 	CNINetwork string     `json:"cniNetwork"` // in CNI's configuration, or the pool
-	Book       string     `json:"book"`       // its kind: "host-local", "calico", "kubernetes"
+	Book       string     `json:"book"`       // its kind: "host-local", "azure-cns", "calico", "kubernetes"
 	Store      string     `json:"store"`      // its path on the node, empty for a book of the whole cluster
 	Since      time.Time  `json:"since"`
 	Holder
@@ -134,7 +134,7 @@ const (
 
 // BookStatus describes what an IPAM says of one network of CNI's configuration.
 type BookStatus struct {
-	Kind       string `json:"kind"` // of the IPAM: "host-local"
+	Kind       string `json:"kind"` // of the IPAM: "host-local", "azure-cns"
 	CNINetwork string `json:"cniNetwork"`
 	Store      string `json:"store"` // its path on the node
 	// Ranges are those that addresses are given out from, as "first-last"; none if they are not known.

@@ -27,7 +27,7 @@ const DefaultGrace = 5 * time.Minute
 // Options configures an [Audit]. All fields must be set.
 type Options struct {
 	Log   *slog.Logger
-	Books *books.HostLocal // nil for none
+	Books *books.IPAM // nil for none
 	// Grace is how long nobody must hold a reservation before that is a finding.
 	Grace time.Duration
 	// Sandboxes returns the runtime's last list, Relist requests a new one.

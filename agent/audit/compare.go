@@ -199,7 +199,7 @@ func (c *comparison) compareLive(l Live, all []*books.Reserved, runtime runtime,
 }
 
 // vethPlugins make veths, which dupip observes: other runtimes' pods have one, too.
-var vethPlugins = []string{"bridge", "ptp", "flannel"}
+var vethPlugins = []string{"bridge", "ptp", "flannel", "azure-vnet", "cilium-cni"}
 
 // seeksUnheld reports whether reservations of sandboxes that do not exist are looked for in a book.
 func (r *reading) seeksUnheld(b *books.Reserved) bool {

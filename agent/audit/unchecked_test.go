@@ -16,7 +16,7 @@ import (
 
 // newAudit is one that compares the readings it is given.
 func newAudit() *Audit {
-	return New(Options{Books: books.NewHostLocal("/etc/cni/net.d"), Grace: grace})
+	return New(Options{Books: books.NewIPAM("/etc/cni/net.d"), Grace: grace})
 }
 
 // compare compares a reading, and returns what was not checked.
@@ -29,7 +29,7 @@ func (a *Audit) compare(r *reading, err error) ([]Unchecked, bool) {
 
 func TestUnchecked(t *testing.T) {
 	const pod = "10.1.2.5"
-	const noBooks = "everything: no network in /etc/cni/net.d (--cni-conf-dir) has its addresses from host-local, the only books that dupip reads"
+	const noBooks = "everything: no network in /etc/cni/net.d (--cni-conf-dir) has its addresses from host-local or Azure CNS, the only books that dupip reads"
 	refused := errors.New("00-a.conf: it is a link")
 	for name, test := range map[string]struct {
 		changes []change

@@ -1,5 +1,5 @@
 // Package books reads what bookkeeping says about addresses: what network plugins reported when they set up a pod's network, as
-// libcni's cache and the container runtime have it, and what host-local has reserved.
+// libcni's cache and the container runtime have it, and what host-local and Azure CNS have reserved.
 //
 // Books are never taken to be true: the wire decides whether there is a conflict. A book that is missing, broken,
 // huge or hostile is not used, and does no other harm.

@@ -100,6 +100,11 @@ func (r hostRoot) read(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
+	return readAll(file, path, limit)
+}
+
+// readAll reads a file of the node, whose path is for errors.
+func readAll(file *os.File, path string, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(file, limit+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading the node's %s: %w", path, err)

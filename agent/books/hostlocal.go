@@ -37,9 +37,21 @@ const (
 	maxReservation = 512
 )
 
+// The kinds of IPAM whose books are read.
+const (
+	BookHostLocal = "host-local"
+	BookAzureCNS  = "azure-cns"
+)
+
+// stores read what the IPAM of each kind has reserved. What is known from the last reading need not be read again.
+var stores = map[string]func(root hostRoot, store string, known map[netip.Addr]Reservation) (map[netip.Addr]Reservation, error){
+	BookHostLocal: readStore,
+	BookAzureCNS:  readEndpoints,
+}
+
 // Reserved is what an IPAM has reserved in one network of CNI's configuration. It does not change.
 type Reserved struct {
-	Book    string // the kind of IPAM: "host-local"
+	Book    string // the kind of IPAM: [BookHostLocal], [BookAzureCNS]
 	Network string // its name in the configuration
 	Store   string // the path on the node
 	Plugin  string // the type of the plugin that asks for addresses: "bridge", "ptp"
@@ -101,9 +113,9 @@ func (r Range) String() string { return r.First.String() + "-" + r.Last.String()
 
 // Reservation says who has an address.
 type Reservation struct {
-	Sandbox   string // the id of the sandbox, as the runtime gave it to the plugin
-	Interface string // in the sandbox; empty in stores of old versions
-	Since     time.Time
+	Sandbox   string    // the id of the sandbox, as the runtime gave it to the plugin; empty if it is not known
+	Interface string    // in the sandbox; empty in stores of old versions
+	Since     time.Time // zero if the store has no times
 
 	version version
 }
@@ -116,22 +128,22 @@ type version struct {
 
 func versionOf(stat *unix.Stat_t) version { return version{stat.Ino, stat.Ctim} }
 
-// HostLocal reads what the plugin host-local has reserved on this node. It takes no lock, because an ADD must not wait for
-// it: what it reads may change meanwhile. It is not safe for concurrent use.
-type HostLocal struct {
+// IPAM reads what the node's IPAM has reserved. It takes no lock, because an ADD must not wait for it: what it reads may
+// change meanwhile. It is not safe for concurrent use.
+type IPAM struct {
 	confDir string
 	last    map[string]*Reserved // by path of the store
 }
 
-// NewHostLocal returns a reader for the networks that a folder of the node configures.
-func NewHostLocal(confDir string) *HostLocal { return &HostLocal{confDir: confDir} }
+// NewIPAM returns a reader for the networks that a folder of the node configures.
+func NewIPAM(confDir string) *IPAM { return &IPAM{confDir: confDir} }
 
 // Folder is the node's folder with the configuration.
-func (h *HostLocal) Folder() string { return h.confDir }
+func (h *IPAM) Folder() string { return h.confDir }
 
 // Read returns what is reserved now, by network. A configuration that does not exist has no networks; of one that cannot be
 // read in part, the error says what is missing, and the rest is returned.
-func (h *HostLocal) Read() (all []*Reserved, err error) {
+func (h *IPAM) Read() (all []*Reserved, err error) {
 	// One root for all: where the kernel refuses process 1's, the folder of the configuration tells whose root this is, and a
 	// store may be missing.
 	root, err := openRoot(h.confDir)
@@ -143,10 +155,10 @@ func (h *HostLocal) Read() (all []*Reserved, err error) {
 	read := make(map[string]*Reserved)
 	for _, n := range networks {
 		if read[n.Store] != nil {
-			continue // two files may configure one network
+			continue // two files may configure one network, or two networks have one store
 		}
 		last := cmp.Or(h.last[n.Store], &Reserved{})
-		n.Reservations, n.Err = readStore(root, n.Store, last.Reservations)
+		n.Reservations, n.Err = stores[n.Book](root, n.Store, last.Reservations)
 		read[n.Store] = n
 		all = append(all, n)
 	}
@@ -155,7 +167,7 @@ func (h *HostLocal) Read() (all []*Reserved, err error) {
 }
 
 // networks reads the configuration.
-func (h *HostLocal) networks(root hostRoot) (networks []*Reserved, problem error) {
+func (h *IPAM) networks(root hostRoot) (networks []*Reserved, problem error) {
 	folder, err := root.open(h.confDir, fs.ModeDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -205,7 +217,7 @@ type rangeConfig struct{ Subnet, RangeStart, RangeEnd, Gateway string }
 // networkName matches the names that libcni accepts (ValidateNetworkName, github.com/containernetworking/cni/pkg/utils).
 var networkName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`)
 
-// parseNetwork returns the network of a configuration, nil if host-local has no part in it.
+// parseNetwork returns the network of a configuration, nil if it has none of these books.
 func parseNetwork(data []byte) *Reserved {
 	var c networkConfig
 	if json.Unmarshal(data, &c) != nil || len(c.Name) > maxNetworkName || !networkName.MatchString(c.Name) {
@@ -215,10 +227,12 @@ func parseNetwork(data []byte) *Reserved {
 		switch {
 		case p.Type == "flannel": // it delegates to host-local, with a range that is in a file of its own
 			p = networkConfig{Type: p.Type}
-		case p.IPAM.Type != "host-local":
+		case slices.Contains(cnsPlugins, p.IPAM.Type):
+			return &Reserved{Book: BookAzureCNS, Network: c.Name, Plugin: p.Type, Store: cnsEndpoints}
+		case p.IPAM.Type != BookHostLocal:
 			continue
 		}
-		n := &Reserved{Book: "host-local", Network: c.Name, Plugin: p.Type, Store: path.Join(cmp.Or(p.IPAM.DataDir, hostLocalDir), c.Name)}
+		n := &Reserved{Book: BookHostLocal, Network: c.Name, Plugin: p.Type, Store: path.Join(cmp.Or(p.IPAM.DataDir, hostLocalDir), c.Name)}
 		for _, set := range append(p.IPAM.Ranges, []rangeConfig{p.IPAM.rangeConfig}) {
 			for _, r := range set {
 				if parsed, ok := r.parse(); ok && len(n.Ranges) < maxAddresses {

@@ -37,6 +37,12 @@ func Finding(f document.Finding) (text string, steps []document.Step) {
 				Command: fmt.Sprintf("flock %s/lock sh -c 'grep -q ^%s %[1]s/%[3]s && rm %[1]s/%[3]s'", f.Store, reservedID(f), f.IP),
 			})
 		}
+		if f.Book == bookAzureCNS {
+			on(document.Step{
+				If: "If no other runtime has that container", Cuts: "nothing",
+				Text: "Let Azure CNS free the address (releaseipconfigs of its API, for that container), or report it to the provider. Do not edit its file: it has the state in memory and writes it again",
+			})
+		}
 	case f.Given == detector.GivenNo:
 		will := f.Book + " may give it to another pod"
 		if f.Kind == document.Mismatched {
@@ -112,9 +118,15 @@ func ReservationOf(f document.Finding, wide bool) string {
 // reservedID is the beginning of the id of the sandbox that has the reservation, as crictl prints it.
 func reservedID(f document.Finding) string { return f.ReservedFor[:min(len(f.ReservedFor), 13)] }
 
-// isReservation reports whether the file of a reservation for a sandbox, by its whole id, can be part of a command.
+// The books of nodes: host-local has a file for each reservation, Azure CNS has one for all.
+const (
+	bookHostLocal = "host-local"
+	bookAzureCNS  = "azure-cns"
+)
+
+// isReservation reports whether a reservation for a sandbox, by its whole id, has a file that can be part of a command.
 func isReservation(f document.Finding, sandbox string) bool {
-	return plainPath(f.Store) && plainAddress(f.IP) && plainSandbox(sandbox) && len(sandbox) >= 32
+	return f.Book == bookHostLocal && plainPath(f.Store) && plainAddress(f.IP) && plainSandbox(sandbox) && len(sandbox) >= 32
 }
 
 // NoFinding says what it means that an audit has no finding.

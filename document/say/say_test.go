@@ -121,6 +121,10 @@ func TestWordsOfFindings(t *testing.T) {
 		} else {
 			cases = append(cases, named{", taken by hand", taken}, named{", not known who gave it", nobody})
 		}
+		if azure := finding(kind); azure.Store != "" {
+			azure.Book, azure.CNINetwork, azure.Store = "azure-cns", "azure", "/var/run/azure-cns/azure-endpoints.json"
+			cases = append(cases, named{", of Azure CNS", azure})
+		}
 		for _, test := range cases {
 			text, steps := Finding(test.f)
 			fmt.Fprintf(&out, "## %s%s\n%s\n%s\n", kind, test.name, text, strings.Join(each(steps, lines), ""))
