@@ -36,7 +36,7 @@ func (a *Audit) unchecked(r *reading, err error) (list []Unchecked, blind bool) 
 	}
 	switch {
 	case readable == 0 && len(list) == 0:
-		add("", "everything: no network in %s (--cni-conf-dir) has its addresses from host-local or Azure CNS, the only books that dupip reads", a.opts.Books.Folder())
+		add("", "everything: no network in %s (--cni-conf-dir) has its addresses from host-local or Azure CNS, the only books that an agent reads", a.opts.Books.Folder())
 	case readable == 0:
 	case r.sandboxes.Listed.IsZero():
 		add("", "everything: the container runtime has not answered, so it is not known which sandboxes there are")

@@ -29,7 +29,7 @@ func (a *Audit) compare(r *reading, err error) ([]Unchecked, bool) {
 
 func TestUnchecked(t *testing.T) {
 	const pod = "10.1.2.5"
-	const noBooks = "everything: no network in /etc/cni/net.d (--cni-conf-dir) has its addresses from host-local or Azure CNS, the only books that dupip reads"
+	const noBooks = "everything: no network in /etc/cni/net.d (--cni-conf-dir) has its addresses from host-local or Azure CNS, the only books that an agent reads"
 	refused := errors.New("00-a.conf: it is a link")
 	for name, test := range map[string]struct {
 		changes []change
