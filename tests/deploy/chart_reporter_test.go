@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -38,6 +39,43 @@ func (o *reporterObjects) all() []metav1.Object {
 // clusterWide reports whether an object is in no namespace.
 func (o *reporterObjects) clusterWide(object metav1.Object) bool {
 	return o.set != nil && (object == o.clusterRole || object == o.clusterBinding)
+}
+
+// bookResources are what each book is read from, by API group, as deploy/README.md has it.
+var bookResources = map[string]map[string][]string{
+	"kubernetes": {"": {"pods", "nodes"}},
+	"calico":     {"crd.projectcalico.org": {"ipamblocks", "ippools"}, "projectcalico.org": {"ipamblocks", "ippools"}},
+}
+
+// bookRules are the rights for these books, which only read.
+func bookRules(t *testing.T, setting string) (rules []rbacv1.PolicyRule) {
+	names := slices.Sorted(maps.Keys(bookResources))
+	switch setting {
+	case "off":
+		return nil
+	case "auto":
+	default:
+		names = slices.Compact(append([]string{"kubernetes"}, strings.Split(setting, ",")...))
+	}
+	for _, name := range names {
+		if bookResources[name] == nil {
+			t.Errorf("there is no book %s", name)
+		}
+		for _, group := range slices.Sorted(maps.Keys(bookResources[name])) {
+			rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: bookResources[name][group], Verbs: []string{"get", "list", "watch"}})
+		}
+	}
+	return rules
+}
+
+// withBooks is checkReporter for a setting of the books.
+func withBooks(setting string) func(*testing.T, *chartObjects) {
+	return func(t *testing.T, all *chartObjects) {
+		checkReporter(t, all)
+		if args := all.reporter.set.Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--books="+setting) {
+			t.Errorf("the arguments are %q", args)
+		}
+	}
 }
 
 // checkReporter: a pod without rights on the node, and an account with the rights that SECURITY.md names.
@@ -105,9 +143,10 @@ func checkReporter(t *testing.T, all *chartObjects) {
 		t.Errorf("%q has not the agents' cluster %q", c.Args, value)
 	}
 
-	equal(t, "cluster role", o.clusterRole.Rules, []rbacv1.PolicyRule{
+	i := slices.IndexFunc(c.Args, func(arg string) bool { return strings.HasPrefix(arg, "--books=") })
+	equal(t, "cluster role", o.clusterRole.Rules, append([]rbacv1.PolicyRule{
 		{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch", "list"}},
-	})
+	}, bookRules(t, strings.TrimPrefix(c.Args[i], "--books="))...))
 	equal(t, "role", o.role.Rules, []rbacv1.PolicyRule{
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}},
 	})

@@ -48,6 +48,10 @@ var renderings = map[string]rendering{
 	}},
 	"reporter":                   {values: `{reporter: {enabled: true}, cluster: "a $(B) c"}`, want: checkReporter},
 	"reporter of more networks":  {values: `{reporter: {enabled: true}, config: {shared: [10.0.0.1]}, podMonitor: {enabled: true}}`, want: checkReporter},
+	"reporter without books":     {values: `{reporter: {enabled: true, books: off}}`, want: withBooks("off")},
+	"reporter with books":        {values: `{reporter: {enabled: true, books: [calico]}}`, want: withBooks("calico")},
+	"reporter with its own book": {values: `{reporter: {enabled: true, books: [kubernetes]}}`, want: withBooks("kubernetes")},
+	"reporter with all books":    {values: `{reporter: {enabled: true, books: auto}}`, want: withBooks("auto")},
 	"reporter of a long release": {release: "r" + strings.Repeat("-long", 10), values: `{reporter: {enabled: true}}`, want: checkReporter},
 	"another release": {release: "prod", namespace: "net", want: func(t *testing.T, o *chartObjects) {
 		equal(t, "name", o.daemons.Name, "prod-dupip")

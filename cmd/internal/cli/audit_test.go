@@ -229,11 +229,11 @@ Not checked: network cbr0: its range is not known, so only lost reservations
 `},
 		"no books, and alone": {func(a *document.Audit) {
 			a.Verdict, a.Books, a.Alone = document.AuditNothing, nil, true
-			a.Unchecked = []string{"everything: no network in /etc/cni/net.d (--cni-conf-dir) has its addresses from host-local or Azure CNS, the only books that dupip reads"}
+			a.Unchecked = []string{"everything: no network in /etc/cni/net.d (--cni-conf-dir) has its addresses from host-local or Azure CNS, the only books that an agent reads"}
 		}, false, `
 No finding, because nothing was checked:
 Not checked: everything: no network in /etc/cni/net.d (--cni-conf-dir) has its
-  addresses from host-local or Azure CNS, the only books that dupip reads.
+  addresses from host-local or Azure CNS, the only books that an agent reads.
 This agent is alone: it was started without --join and --bind and knows its own
 node only.
 `},
