@@ -51,18 +51,18 @@ func (p *plugin) connect(ctx context.Context, port int) (*forward, error) {
 	if err != nil {
 		return nil, err
 	}
-	for n := 0; n < len(pods); n++ {
+	for _, pod := range pods {
 		var f *forward
-		f, err = p.forward(ctx, pods[n], port)
-		switch {
-		case errors.Is(err, errForbidden):
-			return nil, err
-		case err != nil:
-		case n == 0 && f.leader != pods[0] && slices.Contains(pods, f.leader):
-			f.stop()
-			pods = append([]string{"", f.leader}, pods...)
-		default:
-			return f, nil
+		f, err = p.forward(ctx, pod, port)
+		if err == nil && f.leader != pod && slices.Contains(pods, f.leader) {
+			f.stop() // both may want one port
+			if leader, err := p.forward(ctx, f.leader, port); err == nil {
+				return leader, nil
+			}
+			f, err = p.forward(ctx, pod, port)
+		}
+		if err == nil || errors.Is(err, errForbidden) {
+			return f, err
 		}
 	}
 	return nil, err

@@ -63,6 +63,7 @@ type kubectl struct {
 	*testing.T
 	dir    string
 	silent bool // no agent answers the reporter
+	leader string
 }
 
 func newKubectl(t *testing.T, pods string) *kubectl {
@@ -74,7 +75,9 @@ func newKubectl(t *testing.T, pods string) *kubectl {
 		}
 		switch r.URL.Path {
 		case "/v1/nodes":
-			_ = json.NewEncoder(w).Encode(nodes)
+			doc := nodes
+			doc.Leader = k.leader
+			_ = json.NewEncoder(w).Encode(doc)
 		case "/v1/status":
 			_ = json.NewEncoder(w).Encode(document.Status{Node: r.URL.Query().Get("node")})
 		case "/v1/conflicts":
@@ -237,6 +240,27 @@ func TestChoice(t *testing.T) {
 	}
 	if string(calls) != want {
 		t.Errorf("the calls are\n%s, want\n%s", calls, want)
+	}
+}
+
+// TestLeader: the reporter is asked that reads the books of the API server, if it answers.
+func TestLeader(t *testing.T) {
+	for leader, want := range map[string]string{"": "first", "first": "first", "last": "first last", "broken": "first broken first", "gone": "first"} {
+		k := newKubectl(t, list(pod("first", "True"), pod("broken", "True"), pod("last", "True")))
+		k.leader = leader
+		if out, err := k.dupip("conflicts", "-o", "json"); err != nil {
+			t.Errorf("%q leads: %v, %s", leader, err, out)
+		}
+		calls, _ := os.ReadFile(filepath.Join(k.dir, "calls"))
+		var asked []string
+		for line := range strings.Lines(string(calls)) {
+			if _, after, ok := strings.Cut(line, "port-forward pod/"); ok {
+				asked = append(asked, strings.Fields(after)[0])
+			}
+		}
+		if got := strings.Join(asked, " "); got != want {
+			t.Errorf("%q leads: %q, want %q", leader, got, want)
+		}
 	}
 }
 

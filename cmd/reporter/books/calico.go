@@ -131,7 +131,7 @@ func calicoReservation(ip netip.Addr, handle string, owner, alternate map[string
 			return Reservation{IP: ip}
 		}
 	}
-	if owner["pod"] == "" || strings.Contains(handle, ".vmi.") || strings.Contains(handle, "windows") {
+	if owner["pod"] == "" || strings.Contains(handle, ".vmi.") || strings.HasPrefix(handle, "windows-reserved") {
 		return r
 	}
 	r.Pod = owner["namespace"] + "/" + owner["pod"]

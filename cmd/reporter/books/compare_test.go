@@ -26,7 +26,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // world is a small cluster: objects, and what agents see.
 type world struct {
-	*testing.T
+	testing.TB
 	*Books
 	now     time.Time
 	objects map[string]string // by path, for those that are read again
@@ -35,8 +35,8 @@ type world struct {
 }
 
 // newWorld has the nodes n1 to n3, with Calico's pool 10.1.0.0/16, and the pod shop/by of n2, which Calico knows.
-func newWorld(t *testing.T) *world {
-	w := &world{T: t, now: noon, objects: make(map[string]string)}
+func newWorld(t testing.TB) *world {
+	w := &world{TB: t, now: noon, objects: make(map[string]string)}
 	server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		w.got = append(w.got, r.URL.Path)
 		text, known := w.objects[r.URL.Path]
@@ -286,6 +286,15 @@ func TestFindings(t *testing.T) {
 		"nobody has it": {func(w *world) {
 			w.block("10.1.1.0/26", allocated{ip, "shop/a", "n1", ""})
 		}, 6 * time.Minute, []string{"unheld 10.1.1.5  on n1 for shop/a of n1"}},
+		"its pod has another one by now": {func(w *world) {
+			w.pod("shop/a", "n1", "10.1.1.6", "")
+			w.holds("n1", "10.1.1.6", "shop/a")
+			w.block("10.1.1.0/26", allocated{ip, "shop/a", "n1", ""}, allocated{"10.1.1.6", "shop/a", "n1", ""})
+		}, 6 * time.Minute, []string{"unheld 10.1.1.5  on n1 for shop/a of n1"}},
+		"its pod is being made": {func(w *world) {
+			w.pod("shop/a", "n1", "", "")
+			w.block("10.1.1.0/26", allocated{ip, "shop/a", "n1", ""})
+		}, time.Hour, nil},
 		"not for long": {func(w *world) {
 			w.block("10.1.1.0/26", allocated{ip, "shop/a", "n1", ""})
 		}, 4 * time.Minute, nil},

@@ -162,12 +162,15 @@ func lastOf(path string) string {
 	return last
 }
 
-// unheld: nobody has the address of a reservation, and its pod does not exist. Only a node that sees all its interfaces says so, or one that
+// unheld: nobody has the address of a reservation, and its pod does not exist, or has another one. Only a node that sees all its interfaces says so, or one that
 // does not exist.
 func (v *view) unheld(name string, book ipam, r Reservation, objects []place) {
 	a, known := v.agents[r.Node]
 	seen := known && a != nil && a.complete() && !a.at.IsZero() || !known && v.isDeleted(r.Node)
-	if len(v.holders[r.IP]) > 0 || v.pods.byName[r.Pod] != nil || !seen || v.now.Sub(r.Since) < unheldAfter {
+	if p := v.pods.byName[r.Pod]; p != nil && (len(p.addresses) == 0 || slices.Contains(p.addresses, r.IP)) {
+		return // it is being made, or its interface is missing
+	}
+	if len(v.holders[r.IP]) > 0 || !seen || v.now.Sub(r.Since) < unheldAfter {
 		return
 	}
 	d := difference{after: unheldAfter, objects: objects, freed: book.grace() > 0, grace: book.grace()}
@@ -181,12 +184,15 @@ func (v *view) unheld(name string, book ipam, r Reservation, objects []place) {
 
 // kubernetes compares the addresses of Pods.
 func (v *view) kubernetes() {
-	for ip, list := range v.pods.byIP {
-		list = slices.DeleteFunc(slices.Clone(list), func(p *pod) bool { return p.ending || !p.ready })
+	for ip, all := range v.pods.byIP {
+		list := all
+		if isOut := func(p *pod) bool { return p.ending || !p.ready }; len(all) > 1 || isOut(all[0]) {
+			list = slices.DeleteFunc(slices.Clone(all), isOut)
+			slices.SortFunc(list, func(x, y *pod) int { return strings.Compare(x.name, y.name) })
+		}
 		if len(list) == 0 {
 			continue
 		}
-		slices.SortFunc(list, func(x, y *pod) int { return strings.Compare(x.name, y.name) })
 		first := list[0]
 		d := difference{objects: []place{v.podObject(first.name)}}
 		d.Book, d.IP, d.Node, d.Pod = Kubernetes, ip, first.node, podOf(first.name)

@@ -196,15 +196,11 @@ func (c *Client) WriteEvent(ctx context.Context, e Event) error {
 // error, and what it has read until then, if there are more than most, a single one is too long, or the API server refuses.
 func (c *Client) Events(ctx context.Context, controller string, most int) (all []Listed, err error) {
 	query := url.Values{"fieldSelector": {"reportingController=" + controller}}
-	_, err = c.List(ctx, "/apis/events.k8s.io/v1/events", query, func(object json.RawMessage) error {
+	_, err = List(ctx, c, "/apis/events.k8s.io/v1/events", query, func(e *Listed) error {
 		if len(all) >= most {
 			return fmt.Errorf("there are more than %d", most)
 		}
-		var e Listed
-		if err := json.Unmarshal(object, &e); err != nil {
-			return fmt.Errorf("reading an Event: %w", err)
-		}
-		all = append(all, e)
+		all = append(all, *e)
 		return nil
 	})
 	return all, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -19,19 +20,17 @@ const (
 	watchTime = 5 * time.Minute
 )
 
-// List reads the objects of a path page by page, with query parameters that select them, and calls use for each. It returns the version from
-// which [Client.Watch] goes on. Where a page is too long, or does not come in time, it asks for half as many objects. It stops at the first
-// error: that of use, a single object that is too long, or the API server's.
-func (c *Client) List(ctx context.Context, path string, query url.Values, use func(object json.RawMessage) error) (version string, err error) {
+// List reads the objects of a path page by page, with query parameters that select them, and calls use for each: an object is decoded as T,
+// once. It returns the version from which [Client.Watch] goes on. Where a page is too long, or does not come in time, it asks for half as many
+// objects. It stops at the first error: that of use, a single object that is too long, or the API server's.
+func List[T any](ctx context.Context, c *Client, path string, query url.Values, use func(*T) error) (version string, err error) {
 	parameters := url.Values{}
-	for name, values := range query {
-		parameters[name] = values
-	}
+	maps.Copy(parameters, query)
 	for size := pageSize; ; {
 		parameters.Set("limit", strconv.Itoa(size))
 		var page struct {
 			Metadata struct{ Continue, ResourceVersion string }
-			Items    []json.RawMessage
+			Items    []T
 		}
 		err := c.do(ctx, http.MethodGet, path+"?"+parameters.Encode(), "", nil, &page)
 		late := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
@@ -42,8 +41,8 @@ func (c *Client) List(ctx context.Context, path string, query url.Values, use fu
 		if err != nil {
 			return "", err
 		}
-		for _, object := range page.Items {
-			if err := use(object); err != nil {
+		for i := range page.Items {
+			if err := use(&page.Items[i]); err != nil {
 				return "", err
 			}
 		}
@@ -72,9 +71,7 @@ type Watch struct {
 // again.
 func (c *Client) Watch(ctx context.Context, path string, query url.Values, version string) (*Watch, error) {
 	parameters := url.Values{"watch": {"1"}, "allowWatchBookmarks": {"true"}, "timeoutSeconds": {strconv.Itoa(int(watchTime.Seconds()))}, "resourceVersion": {version}}
-	for name, values := range query {
-		parameters[name] = values
-	}
+	maps.Copy(parameters, query)
 	ctx, cancel := context.WithTimeout(ctx, watchTime+timeout)
 	answer, err := c.send(ctx, http.MethodGet, path+"?"+parameters.Encode(), "", nil)
 	if err != nil {
