@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/dupip/dupip/cmd/reporter/kube"
@@ -216,6 +217,30 @@ func (s *source) list(ctx context.Context, b *Books) (version string, err error)
 	}
 	return version, nil
 }
+
+// place is one object.
+type place struct {
+	of        *source
+	key, path string
+}
+
+// place returns where an object of the source is, without a path if that is not known.
+func (s *source) place(key string) place {
+	namespace, name, namespaced := strings.Cut(key, "/")
+	switch {
+	case key == "" || s.path == "":
+		return place{of: s, key: key}
+	case !namespaced:
+		return place{s, key, s.path + "/" + key}
+	case strings.Contains(s.path, "/namespaces/"):
+		return place{s, key, s.path + "/" + name}
+	}
+	resource := lastOf(s.path)
+	return place{s, key, fmt.Sprintf("%snamespaces/%s/%s/%s", strings.TrimSuffix(s.path, resource), namespace, resource, name)}
+}
+
+// lastOf is the last part of a path, or of a key.
+func lastOf(path string) string { return path[strings.LastIndex(path, "/")+1:] }
 
 // get reads one object again, by its path.
 func (s *source) get(ctx context.Context, b *Books, key, path string) error {

@@ -71,6 +71,9 @@ func (a *agent) complete() bool {
 	return true
 }
 
+// sees reports whether the agent, if there is one, has said who has which address, and has seen all.
+func (a *agent) sees() bool { return a != nil && !a.at.IsZero() && a.complete() }
+
 // wire is what the agents observe.
 type wire struct {
 	agents  map[string]*agent // by NodeID: those that have told of themselves and are alive
