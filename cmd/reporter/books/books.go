@@ -233,7 +233,7 @@ func (b *Books) Of(ip netip.Addr) (list []document.Book) {
 			doc.Reservation = r.document(time.Time{})
 		}
 		if f, known := b.former[ip]; known && f.book == name {
-			doc.Former = f.Reservation.document(f.at)
+			doc.Former = f.document(f.at)
 		}
 		list = append(list, doc)
 	}
