@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/dupip/dupip/document"
 )
 
 // calico is the book of Calico's IPAM in the API server: the attributes of its blocks say who owns an address. Whose a block is says nothing,
@@ -109,7 +111,7 @@ func (c *calico) takeBlock(o object) (int, error) {
 // as it moves from pod to pod.
 func calicoReservation(ip netip.Addr, handle string, owner, alternate map[string]string) Reservation {
 	r := Reservation{IP: ip}
-	if isName(owner["node"]) {
+	if len(owner["node"]) <= document.MaxName { // one that no Node may have is a finding, too
 		r.Node = owner["node"]
 	}
 	if r.Pod = podName(owner["namespace"], owner["pod"]); r.Pod == "" || strings.Contains(handle, ".vmi.") || strings.Contains(handle, "windows") {

@@ -107,7 +107,7 @@ func (b *Books) isDeleted(name string) bool {
 // reserved compares the reservations of an IPAM.
 func (v *view) reserved(name string, book ipam) {
 	uses, own := make(map[string]bool), 0 // nodes with a reservation that its owner holds
-	_, nodes := book.(byNode)             // which node has an address says the book itself
+	_, nodes := book.(byNode)             // placed compares the nodes of its addresses
 	objects := func(r Reservation, pods ...string) (list []place) {
 		list = append(list, book.object(r))
 		for _, pod := range pods {
