@@ -176,7 +176,8 @@ func TestIPAMs(t *testing.T) {
 		},
 		{
 			"pods of two networks with one address", "whereabouts",
-			[]runs{{"n1", "shop/web-0", a13, "192.168.20.1"}, {"n1", "shop/web-0", a13, "192.168.30.3"}, {"n1", "shop/web-1", "", "192.168.30.3"}, {"n1", "shop/web-7", "", "192.168.30.3"}}, nil,
+			[]runs{{"n1", "shop/web-0", a13, "192.168.20.1"}, {"n1", "shop/web-0", a13, "192.168.30.3"}, {"n1", "shop/web-1", "", "192.168.30.3"}, {"n1", "shop/web-7", "", "192.168.30.3"}},
+			nil,
 		},
 	} {
 		b, _ := load(t, test.book)
