@@ -2,7 +2,8 @@
 // observe, so that a duplicate is foreseen, and says of a conflict what the books have.
 //
 // Books are never evidence: nothing here decides whether there is a conflict, and the agents do without. Whoever may write an object can
-// invent one, so everything is bounded, and a finding needs two readings.
+// invent one, so everything is bounded, and a finding needs two readings. Calico's book ran with Calico's own programs; of the other IPAMs only
+// the formats are known.
 package books
 
 import (
@@ -86,7 +87,7 @@ var ipams = []struct {
 	make func() ipam
 }{
 	{"calico", newCalico},
-	// Of these only the formats are known: they never ran with the real system.
+	// Format only: these never ran with the real system.
 	{"whereabouts", newWhereabouts},
 	{"cilium", newCilium},
 	{"azure", newAzure},
