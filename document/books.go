@@ -11,7 +11,7 @@ import (
 type Book struct {
 	Node       string `json:"node"` // empty for a book of the whole cluster
 	BootID     string `json:"boot,omitzero"`
-	Kind       string `json:"kind"`                // "host-local", "azure-cns", "calico"
+	Kind       string `json:"kind"`                // "host-local", "azure-cns", "calico", "whereabouts", "cilium", "azure"
 	CNINetwork string `json:"cniNetwork,omitzero"` // in CNI's configuration
 	Covers     bool   `json:"covers"`              // it gives out addresses of a range with this one, Range
 	Range      string `json:"range,omitzero"`      // "first-last"
@@ -65,8 +65,11 @@ const (
 
 	// The others are found by a reporter.
 
-	// Misbooked: the address is reserved for the pod that has it, but on another node: what frees leaked addresses takes it for one.
+	// Misbooked: the address is reserved for the pod that has it, but on another node: what frees leaked addresses takes it for one. Or a
+	// book that has the addresses of nodes has it for another node, which may give it to a pod.
 	Misbooked = "misbooked"
+	// Stale: the book of a node belongs to an earlier node of its name, whose addresses it has.
+	Stale = "stale"
 	// Deleted: pods of a node run on that the API server has no more.
 	Deleted = "deleted"
 	// Overlapping: a node gives out addresses of a range that is another node's.
@@ -78,19 +81,19 @@ const (
 )
 
 // FindingKinds are all kinds of findings, the most urgent first. Agents of other versions may know more.
-var FindingKinds = []string{Misbooked, Deleted, Overlapping, Mismatched, Unreserved, Twice, Unlisted, Unheld}
+var FindingKinds = []string{Misbooked, Stale, Deleted, Overlapping, Mismatched, Unreserved, Twice, Unlisted, Unheld}
 
 // Finding is an address of which a book and the wire say different things. Its Holder is the pod that has the address; if Kind is [Unheld]
-// there mostly is none, and only the node is known. Of [Deleted] and [Overlapping] there is one for a node, without an address.
+// there mostly is none, and only the node is known. Of [Stale], [Deleted] and [Overlapping] there is one for a node, without an address.
 type Finding struct {
 	// Kind is "unreserved" (a pod has the address, nobody has it reserved: it may be given out again), "mismatched" (it is
 	// reserved for another pod that runs), "unheld" (it is reserved for a sandbox that does not exist any more), "misbooked" (it is reserved
-	// for the pod, but on another node), "deleted" (the API server has no such node, and pods run there), "overlapping" (the node gives out
+	// for the pod, but on another node, or for that node), "stale" (the book of the node belongs to an earlier node of its name), "deleted" (the API server has no such node, and pods run there), "overlapping" (the node gives out
 	// a range of another one), "twice" (the API server has two live pods with the address) or "unlisted" (it does not have the pod).
 	Kind       string     `json:"kind"`
 	IP         netip.Addr `json:"ip,omitzero"`
 	CNINetwork string     `json:"cniNetwork"` // in CNI's configuration, or the pool
-	Book       string     `json:"book"`       // its kind: "host-local", "azure-cns", "calico", "kubernetes"
+	Book       string     `json:"book"`       // its kind: "host-local", "azure-cns", "kubernetes", or that of a book of the cluster, such as "calico"
 	Store      string     `json:"store"`      // its path on the node, empty for a book of the whole cluster
 	Since      time.Time  `json:"since"`
 	Holder
@@ -101,9 +104,10 @@ type Finding struct {
 	// ReservedNode is the node that the reservation is for, in a book of the whole cluster; or the node whose range it is.
 	ReservedNode string `json:"reservedNode,omitzero"`
 	// FreedBy is when at the latest the reservation is freed by what looks for leaked addresses.
-	FreedBy time.Time `json:"freedBy,omitzero"`
-	Ranges  []string  `json:"ranges,omitzero"` // those that overlap
-	Pods    int       `json:"pods,omitzero"`   // that run on a deleted node
+	FreedBy  time.Time `json:"freedBy,omitzero"`
+	Ranges   []string  `json:"ranges,omitzero"`   // those that overlap
+	OwnerUID string    `json:"ownerUID,omitzero"` // of [Stale]: that of the Node that the book's object belongs to
+	Pods     int       `json:"pods,omitzero"`     // that run on a deleted node
 	// Contested: the address is in a confirmed conflict that is open, whose judgement says what to do.
 	Contested bool `json:"contested,omitzero"`
 }
@@ -111,7 +115,7 @@ type Finding struct {
 // Reservation is an address that is reserved for a sandbox.
 type Reservation struct {
 	Sandbox string    `json:"sandbox"`       // the first 13 characters of its id
-	Pod     *Pod      `json:"pod,omitzero"`  // absent if the sandbox is none of the pods behind observed interfaces
+	Pod     *Pod      `json:"pod,omitzero"`  // absent if the sandbox is none of the pods behind observed interfaces, or if only the node is known
 	Node    string    `json:"node,omitzero"` // in a book of the whole cluster
 	Since   time.Time `json:"since,omitzero"`
 	Until   time.Time `json:"until,omitzero"` // when it ended

@@ -86,7 +86,10 @@ func reserves(b document.Book) string {
 	case b.Error != "":
 		return "problem: " + b.Error
 	case r != nil:
-		text = fmt.Sprintf("reserved for %s since %s", reservedFor(r), r.Since.Local().Format(layout))
+		text = "reserved for " + reservedFor(r)
+		if !r.Since.IsZero() { // not all books have it
+			text += " since " + r.Since.Local().Format(layout)
+		}
 	}
 	if r := b.Former; r != nil {
 		text += fmt.Sprintf("; before, for %s until %s", reservedFor(r), r.Until.Local().Format(layout))

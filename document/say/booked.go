@@ -30,11 +30,17 @@ func booked(f document.Finding) (text string, steps []document.Step) {
 	switch f.Kind {
 	case document.Misbooked:
 		text = fmt.Sprintf("%s has %s, which %s has reserved for it on node %s, and it runs on node %s.%s", pod, f.IP, book, f.ReservedNode, f.Node, freed(f))
+		if f.ReservedPod == nil {
+			text = fmt.Sprintf("%s has %s and runs on node %s, but %s has the address for node %s, which may give it to another pod.", pod, f.IP, f.Node, book, f.ReservedNode)
+		}
 		if f.Contested {
 			return text, steps
 		}
 		on(repairBook(f.Book, f.Node))
 		on(document.Step{Text: "Then remove " + pod + ": its successor gets an address that is reserved on its own node", Command: deletePod(f.Pod), Cuts: endsPod(f.Pod)})
+	case document.Stale:
+		text = fmt.Sprintf("The address book %s has for node %s belongs to an earlier node of that name (owner UID %s): its addresses may be another node's, too.", book, f.Node, f.OwnerUID)
+		on(document.Step{Text: remake(f.Book), Node: f.Node})
 	case document.Deleted:
 		text = fmt.Sprintf("The Node %s was deleted%s, and %s on its machine: IPAM may give their addresses out again.", f.Node, since(f.Since), Plural(f.Pods, "pod runs", "pods run"))
 		on(document.Step{Text: leave, Cuts: "all pods of that machine", Node: f.Node})
@@ -61,7 +67,8 @@ func booked(f document.Finding) (text string, steps []document.Step) {
 		case f.Book == "kubernetes":
 			text = fmt.Sprintf("The API server has %s on node %s with %s, and no interface there has that address.", f.ReservedPod, f.Node, f.IP)
 		case f.Store == "":
-			text = fmt.Sprintf("%s is reserved by %s for %s on node %s, and there is no such pod. The pool has one address less.%s", f.IP, book, f.ReservedPod, f.Node, freed(f))
+			text = fmt.Sprintf("%s is reserved by %s for %s, and there is no such pod. The pool has one address less.%s", f.IP, book,
+				reservedFor(&document.Reservation{Pod: f.ReservedPod, Sandbox: f.ReservedFor, Node: f.Node}), freed(f))
 			on(document.Step{Text: "Let the IPAM's own tool check it: " + checkTool(f.Book, f)})
 		}
 	}
@@ -79,11 +86,13 @@ func since(at time.Time) string {
 }
 
 // bookName names a book of the whole cluster, with the pool.
-func bookName(f document.Finding) string {
-	if f.CNINetwork == "" {
-		return f.Book
+func bookName(f document.Finding) string { return inPool(f.Book, f.CNINetwork) }
+
+func inPool(book, pool string) string {
+	if pool == "" {
+		return book
 	}
-	return f.Book + " (pool " + f.CNINetwork + ")"
+	return book + " (pool " + pool + ")"
 }
 
 // freed says when a reservation is freed by itself.
@@ -100,8 +109,15 @@ func freed(f document.Finding) string {
 
 // checkTool names the commands of an IPAM's own tool.
 func checkTool(book string, f document.Finding) string {
-	if book == "calico" {
+	switch book {
+	case "calico":
 		return fmt.Sprintf(`"calicoctl ipam check" lists what is leaked, and "calicoctl ipam release --ip=%s" frees this one`, f.IP)
+	case "whereabouts":
+		return "its ip-control-loop frees what no pod has, as often as its reconciler's schedule says; its log says why not"
+	case "cilium":
+		return "the Cilium agent of the node frees what none of its pods has, when it is restarted"
+	case "azure":
+		return "the azure-cns of the node frees what none of its pods has, when it is restarted"
 	}
 	return "the documentation of " + book + " says how"
 }
@@ -109,16 +125,33 @@ func checkTool(book string, f document.Finding) string {
 // repairBook corrects what a node's network plugin says about the node.
 func repairBook(book, node string) document.Step {
 	s := document.Step{Text: "Correct the node name that the network plugin has, or the next pods are booked for another node, too", Node: node}
-	if book == "calico" {
-		s.Text = fmt.Sprintf("Correct /var/lib/calico/nodename, which must be the name of the Node, and restart calico-node; then \"calicoctl ipam check\" lists what is booked wrongly. " +
-			"Until then the next pods are booked for another node, too")
+	const until = ". Until then the next pods may get addresses of another node, too"
+	switch book {
+	case "calico":
+		s.Text = "Correct /var/lib/calico/nodename, which must be the name of the Node, and restart calico-node; then \"calicoctl ipam check\" lists what is booked wrongly. " +
+			"Until then the next pods are booked for another node, too"
+	case "cilium":
+		s.Text = "Compare the ranges of the node's CiliumNode with those that \"cilium-dbg status\" prints on the node, and restart its Cilium agent if they differ" + until
+	case "azure":
+		s.Text = "Compare the addresses of the node's NodeNetworkConfig with those that its azure-cns gives out, and restart azure-cns if they differ" + until
 	}
 	return s
 }
 
-// clusterBook is the book of the whole cluster that has the address reserved; nil if there is none.
+// remake says who makes the object of a node anew.
+func remake(book string) string {
+	switch book {
+	case "azure":
+		return "Let Azure's controller make the NodeNetworkConfig of the node anew, and cordon the node until it has"
+	case "cilium":
+		return "Let Cilium's operator make the CiliumNode of the node anew, and restart the Cilium agent of the node"
+	}
+	return "Let the controller of " + book + " make the object of the node anew"
+}
+
+// clusterBook is the book of the whole cluster that has the address reserved for a pod; nil if there is none.
 func (v *voice) clusterBook() *document.Book {
-	i := slices.IndexFunc(v.c.Books, func(b document.Book) bool { return b.Node == "" && b.Reservation != nil })
+	i := slices.IndexFunc(v.c.Books, func(b document.Book) bool { return b.Node == "" && b.Reservation != nil && b.Reservation.Pod != nil })
 	if i < 0 {
 		return nil
 	}
@@ -149,7 +182,7 @@ func (v *voice) lostByCluster() string {
 	if b == nil || len(removed) == 0 {
 		return ""
 	}
-	name := fmt.Sprintf("%s (pool %s)", b.Kind, b.CNINetwork)
+	name := inPool(b.Kind, b.CNINetwork)
 	n, was := v.misbooked()
 	switch {
 	case n < 0:

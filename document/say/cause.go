@@ -216,7 +216,11 @@ func (v *voice) unknown(open string) string {
 		if b.Reservation != nil {
 			whose = "it reserved for " + reservedFor(b.Reservation)
 		}
-		text += v.say(1, " %s (network %s) of node %s [has|had] %s.", b.Kind, b.CNINetwork, v.nodeName(b.NodeID()), whose)
+		name := inPool(b.Kind, b.CNINetwork)
+		if b.Node != "" {
+			name = fmt.Sprintf("%s (network %s) of node %s", b.Kind, b.CNINetwork, v.nodeName(b.NodeID()))
+		}
+		text += v.say(1, " %s [has|had] %s.", name, whose)
 	}
 	if last := v.newest(); last >= 0 {
 		text += fmt.Sprintf(" %s came last%s, but age alone does not decide.", v.names[last], v.after(last))

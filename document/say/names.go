@@ -94,9 +94,11 @@ func shortLabels(c document.Conflict) []string {
 func reservedFor(r *document.Reservation) string {
 	text := cmp.Or(r.Pod.String(), "sandbox "+r.Sandbox)
 	switch {
+	case r.Node != "" && r.Pod == nil && r.Sandbox == "":
+		return "node " + r.Node
 	case r.Node != "":
 		return text + " on node " + r.Node
-	case r.Sandbox == "":
+	case r.Sandbox == "" && r.Pod == nil:
 		return "a pod that is just being made"
 	}
 	return text

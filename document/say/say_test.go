@@ -100,6 +100,7 @@ func finding(kind string) document.Finding {
 	default:
 		f.Store, f.Book, f.CNINetwork, f.ReservedNode = "", "calico", "default", "n3"
 		f.ReservedPod = f.Pod
+		f.OwnerUID = "0e1f2a3b-4c5d-4e6f-8a9b-0c1d2e3f4a5b"
 		f.Ranges, f.Pods, f.FreedBy = []string{"10.1.2.0-10.1.2.255", "10.1.2.0/24"}, 3, noon
 	}
 	return f
@@ -128,6 +129,19 @@ func TestWordsOfFindings(t *testing.T) {
 		for _, test := range cases {
 			text, steps := Finding(test.f)
 			fmt.Fprintf(&out, "## %s%s\n%s\n%s\n", kind, test.name, text, strings.Join(each(steps, lines), ""))
+		}
+	}
+	for _, book := range []string{"azure", "cilium", "whereabouts"} {
+		for _, kind := range []string{document.Misbooked, document.Stale, document.Unheld} {
+			f := finding(document.Misbooked)
+			f.Kind, f.Book, f.CNINetwork, f.FreedBy, f.ReservedPod = kind, book, "", time.Time{}, nil
+			if kind == document.Unheld {
+				f.Holder, f.ReservedPod = document.Holder{}, &document.Pod{Namespace: "shop", Name: "web-1"}
+			} else if book == "whereabouts" { // it has no nodes
+				continue
+			}
+			text, steps := Finding(f)
+			fmt.Fprintf(&out, "## %s of %s\n%s\n%s\n", kind, book, text, strings.Join(each(steps, lines), ""))
 		}
 	}
 	golden(t, "testdata/findings.txt", out.String())

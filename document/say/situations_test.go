@@ -222,6 +222,9 @@ func situations() []situation {
 		{"the nodes had lost each other, and the sandbox of the first pod is not known", apart(func(b *document.Binding) { b.Pod.Sandbox = "" })},
 		{"the nodes had lost each other, and the node of the first pod has not told of it", apart(noFacts)},
 		{"the nodes had lost each other, and it is not known when", two(document.CauseAway)},
+		{"not decided: a book of the whole cluster has only the node", with(judged(document.CauseUnknown, open, bothOpen, holder("web-0"), holder("db-11", node("b"))), func(c *document.Conflict) {
+			c.Books = []document.Book{{Kind: "azure", Covers: true, Reservation: &document.Reservation{Node: "n2"}}}
+		})},
 		{"not decided: a node is among them, more books than are listed, and the last one was found at the start", crowded},
 	}...)
 	for _, past := range []situation{

@@ -26,14 +26,14 @@ func large(w *world) (pods, blocks []json.RawMessage) {
 		w.node(node, "")
 		var list []allocated
 		for p := range podsEach {
-			ip := netip.AddrFrom4([4]byte{10, byte(1 + n>>9), byte(n >> 1), byte(n&1)<<7 | byte(p)}).String()
+			ip := netip.AddrFrom4([4]byte{10, byte(64 + n>>9), byte(n >> 1), byte(n&1)<<7 | byte(p)}).String()
 			name := fmt.Sprintf("web-%d-%d", n, p)
 			pods = append(pods, podText(name, node, ip))
 			w.holds(node, ip, "shop/"+name)
 			list = append(list, allocated{ip, "shop/" + name, node, ""})
 		}
 		for half := range 2 {
-			cidr := netip.AddrFrom4([4]byte{10, byte(1 + n>>9), byte(n >> 1), byte(n&1)<<7 | byte(half)<<6}).String() + "/26"
+			cidr := netip.AddrFrom4([4]byte{10, byte(64 + n>>9), byte(n >> 1), byte(n&1)<<7 | byte(half)<<6}).String() + "/26"
 			w.block(cidr, list[:(1-half)*podsEach]...)
 		}
 	}
@@ -65,7 +65,7 @@ func BenchmarkBooks(b *testing.B) {
 		for name, list := range from {
 			s := w.source(name)
 			for _, text := range list {
-				if err := s.put(text, false); err != nil {
+				if err := s.change(text, false); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -96,7 +96,7 @@ func BenchmarkBooks(b *testing.B) {
 	b.Run("change", func(b *testing.B) {
 		s, n := w.source("pods"), 0
 		for b.Loop() {
-			if err := s.put(pods[n%len(pods)], false); err != nil {
+			if err := s.change(pods[n%len(pods)], false); err != nil {
 				b.Fatal(err)
 			}
 			n++

@@ -2,7 +2,8 @@
 // observe, so that a duplicate is foreseen, and says of a conflict what the books have.
 //
 // Books are never evidence: nothing here decides whether there is a conflict, and the agents do without. Whoever may write an object can
-// invent one, so everything is bounded, and a finding needs two readings.
+// invent one, so everything is bounded, and a finding needs two readings. Calico's book ran with Calico's own programs; of the other IPAMs only
+// the formats are known.
 package books
 
 import (
@@ -46,14 +47,24 @@ type ipam interface {
 	reservation(ip netip.Addr) (Reservation, bool)
 	// pool returns the name of the range that the book gives an address out of, empty for none.
 	pool(ip netip.Addr) string
-	// object is the path of the object that has the reservation of an address, or would have it.
-	object(ip netip.Addr) string
+	// object is where a reservation is, or would be: of one that does not exist only the address is known.
+	object(r Reservation) place
 	// pools returns how many addresses of each pool there are, and are left.
 	pools() iter.Seq2[string, Left]
 	// grace is how long a reservation that seems to be leaked is kept; zero if the IPAM frees none by itself.
 	grace() time.Duration
 	// ended returns the reservations that have ended since the last call, if they are not too many.
 	ended() []ended
+}
+
+// byNode is what a book is, too, that has the addresses and ranges of nodes.
+type byNode interface {
+	// nodeOf returns the only node that the book has an address for, empty for none or several.
+	nodeOf(ip netip.Addr) string
+	// has reports whether the book has addresses for a node.
+	has(node string) bool
+	// owners returns the UIDs of the Nodes that the objects belong to, by name.
+	owners() map[string]string
 }
 
 // ended is a reservation that has ended.
@@ -76,6 +87,10 @@ var ipams = []struct {
 	make func() ipam
 }{
 	{"calico", newCalico},
+	// Format only: these never ran with the real system.
+	{"whereabouts", newWhereabouts},
+	{"cilium", newCilium},
+	{"azure", newAzure},
 }
 
 // Kubernetes is the book that pods and nodes are.
@@ -225,7 +240,7 @@ func (b *Books) Of(ip netip.Addr) (list []document.Book) {
 			doc.Reservation = r.document(time.Time{})
 		}
 		if f, known := b.former[ip]; known && f.book == name {
-			doc.Former = f.Reservation.document(f.at)
+			doc.Former = f.document(f.at)
 		}
 		list = append(list, doc)
 	}

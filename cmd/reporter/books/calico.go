@@ -1,14 +1,13 @@
 package books
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"iter"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
+	"unique"
 
 	"github.com/dupip/dupip/document"
 )
@@ -20,7 +19,7 @@ type calico struct {
 	byName         map[string]*block
 	poolsByName    map[string]calicoPool
 	byRange        map[netip.Prefix]*block
-	gone           []ended
+	endings
 }
 
 // block is a range with the reservations in it.
@@ -67,25 +66,25 @@ func (c *calico) sources() []*source { return []*source{c.blocks, c.ranges} }
 
 func (c *calico) grace() time.Duration { return calicoGrace }
 
-func (c *calico) takeBlock(o object) (int, error) {
-	var body struct {
-		Spec struct {
-			CIDR        netip.Prefix
-			Allocations []*int
-			Attributes  []struct {
-				Handle    string            `json:"handle_id"`
-				Secondary map[string]string `json:"secondary"`
-				Released  *time.Time        `json:"releasedAt"`
-				Alternate map[string]string `json:"alternateOwnerAttrs"`
-			}
-			Unallocated []int
-			Deleted     bool
+// calicoBlock is what is read of an IPAMBlock.
+type calicoBlock struct {
+	object
+	Spec struct {
+		CIDR        netip.Prefix
+		Allocations []*int
+		Attributes  []struct {
+			Handle    string            `json:"handle_id"`
+			Secondary map[string]string `json:"secondary"`
+			Released  *time.Time        `json:"releasedAt"`
+			Alternate map[string]string `json:"alternateOwnerAttrs"`
 		}
+		Unallocated []int
+		Deleted     bool
 	}
-	if err := json.Unmarshal(o.text, &body); err != nil {
-		return 0, err
-	}
-	s := body.Spec
+}
+
+func (c *calico) takeBlock(o *calicoBlock) (int, error) {
+	s := o.Spec
 	if !s.CIDR.IsValid() || len(s.Allocations) > maxBlock || s.Deleted {
 		return 0, errors.New("it is no block")
 	}
@@ -103,60 +102,33 @@ func (c *calico) takeBlock(o object) (int, error) {
 	}
 	c.byName[b.name], c.byRange[b.cidr] = b, b
 	if old != nil {
-		c.end(old.reserved)
+		c.end(old.reserved, c.reservation)
 	}
 	return len(b.reserved), nil
-}
-
-// end notes which of these reservations have ended.
-func (c *calico) end(before []Reservation) {
-	for _, r := range before {
-		if now, reserved := c.reservation(r.IP); r.Pod != "" && (!reserved || now.Pod != r.Pod || now.Sandbox != r.Sandbox) && len(c.gone) < maxFormer {
-			c.gone = append(c.gone, ended{r, time.Now().Round(0)})
-		}
-	}
-}
-
-func (c *calico) ended() (list []ended) {
-	list, c.gone = c.gone, nil
-	return list
 }
 
 // calicoReservation reads the attributes of an allocation. Those of a tunnel's address have no pod, and of a virtual machine the handle stays
 // as it moves from pod to pod.
 func calicoReservation(ip netip.Addr, handle string, owner, alternate map[string]string) Reservation {
-	r := Reservation{IP: ip, Node: owner["node"]}
-	for _, text := range []string{owner["node"], owner["namespace"], owner["pod"], alternate["namespace"], alternate["pod"]} {
-		if len(text) > document.MaxName { // not Calico's
-			return Reservation{IP: ip}
-		}
+	r := Reservation{IP: ip}
+	if len(owner["node"]) <= document.MaxName { // one that no Node may have is a finding, too
+		r.Node = unique.Make(owner["node"]).Value()
 	}
-	if owner["pod"] == "" || strings.Contains(handle, ".vmi.") || strings.HasPrefix(handle, "windows-reserved") {
+	if r.Pod = podName(owner["namespace"], owner["pod"]); r.Pod == "" || strings.Contains(handle, ".vmi.") || strings.HasPrefix(handle, "windows-reserved") {
+		r.Pod = ""
 		return r
 	}
-	r.Pod = owner["namespace"] + "/" + owner["pod"]
-	if alternate["pod"] != "" {
-		r.Other = alternate["namespace"] + "/" + alternate["pod"]
-	}
-	if _, id, ok := cutLast(handle, "."); ok && len(id) == 64 && strings.Trim(id, "0123456789abcdef") == "" {
-		r.Sandbox = strings.Clone(id[:sandboxID])
-	}
+	r.Other = podName(alternate["namespace"], alternate["pod"])
+	r.Sandbox = sandboxOf(handle[strings.LastIndex(handle, ".")+1:])
 	// The time is in the format of Go's time.Time.String.
 	r.Since, _ = time.Parse("2006-01-02 15:04:05.999999999 -0700 MST", owner["timestamp"])
 	return r
 }
 
-func cutLast(text, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(text, sep); i >= 0 {
-		return text[:i], text[i+len(sep):], true
-	}
-	return text, "", false
-}
-
 func (c *calico) dropBlock(name string) {
 	if b := c.byName[name]; b != nil {
 		c.remove(name)
-		c.end(b.reserved)
+		c.end(b.reserved, c.reservation)
 	}
 }
 
@@ -169,18 +141,18 @@ func (c *calico) remove(name string) {
 	}
 }
 
-func (c *calico) takePool(o object) (int, error) {
-	var body struct {
-		Spec struct {
-			CIDR      netip.Prefix
-			BlockSize int
-			Disabled  bool
-		}
+// calicoIPPool is what is read of an IPPool.
+type calicoIPPool struct {
+	object
+	Spec struct {
+		CIDR      netip.Prefix
+		BlockSize int
+		Disabled  bool
 	}
-	if err := json.Unmarshal(o.text, &body); err != nil {
-		return 0, err
-	}
-	s := body.Spec
+}
+
+func (c *calico) takePool(o *calicoIPPool) (int, error) {
+	s := o.Spec
 	if !s.CIDR.IsValid() {
 		return 0, errors.New("it has no range")
 	}
@@ -241,19 +213,16 @@ func (c *calico) pool(ip netip.Addr) string {
 	return name
 }
 
-func (c *calico) object(ip netip.Addr) string {
+func (c *calico) object(r Reservation) place {
 	name := ""
-	if b := c.blockOf(ip); b != nil {
+	if b := c.blockOf(r.IP); b != nil {
 		name = b.name
-	} else if pool, p := c.poolOf(ip); pool != "" {
-		if cidr, err := ip.Prefix(p.blockBits); err == nil {
+	} else if pool, p := c.poolOf(r.IP); pool != "" {
+		if cidr, err := r.IP.Prefix(p.blockBits); err == nil {
 			name = strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(cidr.String())
 		}
 	}
-	if name == "" || c.blocks.path == "" {
-		return ""
-	}
-	return fmt.Sprintf("%s/%s", c.blocks.path, name)
+	return c.blocks.place(name)
 }
 
 // pools: what no block has of a pool is left, too.
@@ -266,10 +235,7 @@ func (c *calico) pools() iter.Seq2[string, Left] {
 	}
 	return func(yield func(string, Left) bool) {
 		for name, p := range c.poolsByName {
-			all := 1.0
-			for range p.cidr.Addr().BitLen() - p.cidr.Bits() {
-				all *= 2
-			}
+			all := sizeOf(p.cidr)
 			if !p.disabled && !yield(name, Left{all, all - used[name]}) {
 				return
 			}

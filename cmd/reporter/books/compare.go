@@ -35,12 +35,6 @@ type difference struct {
 	grace time.Duration
 }
 
-// place is one object.
-type place struct {
-	of        *source
-	key, path string
-}
-
 // candidate identifies a difference.
 type candidate struct {
 	kind, book, node, pod, other string

@@ -103,7 +103,7 @@ func (w *world) object(resource, key, body string) {
 		path = "/api/v1/namespaces/" + namespace + "/" + resource + "/" + name
 	}
 	w.objects[path] = text
-	if err := s.put(json.RawMessage(text), false); err != nil {
+	if err := s.change(json.RawMessage(text), false); err != nil {
 		w.Fatal(err)
 	}
 	if len(s.broken) > 0 {
@@ -155,7 +155,7 @@ func (w *world) block(cidr string, list ...allocated) {
 				allocations[n] = fmt.Sprint(len(attributes))
 				namespace, name, _ := strings.Cut(a.pod, "/")
 				attribute := fmt.Sprintf(`"handle_id": "k8s-pod-network.%s", "secondary": {"namespace": %q, "pod": %q, "node": %q, "timestamp": "2026-03-01 11:00:00.5 +0000 UTC"}`,
-					sandboxOf(a.pod), namespace, name, a.node)
+					sandboxFor(a.pod), namespace, name, a.node)
 				if a.attributes != "" {
 					attribute = a.attributes
 				}
@@ -169,8 +169,8 @@ func (w *world) block(cidr string, list ...allocated) {
 		cidr, strings.Join(allocations, ","), strings.Join(attributes, ",")))
 }
 
-// sandboxOf is the id of a pod's sandbox.
-func sandboxOf(pod string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(pod))) }
+// sandboxFor is the id of a pod's sandbox.
+func sandboxFor(pod string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(pod))) }
 
 // agent makes an agent that has told of its bindings.
 func (w *world) agent(name string) *agent {
@@ -188,8 +188,8 @@ func (w *world) agent(name string) *agent {
 func (w *world) holds(node, ip, pod string) *held {
 	a := w.agent(node)
 	h := held{
-		ip: netip.MustParseAddr(ip), network: "default", node: node, boot: "boot", pod: pod, uid: "uid-of-" + pod, sandbox: sandboxOf(pod)[:sandboxID],
-		given: detector.GivenYes, since: noon, holder: detector.HolderID{Node: cluster.NodeID(node, "boot"), Netns: uint64(len(a.held) + 1)},
+		ip: netip.MustParseAddr(ip), node: node, boot: "boot", pod: pod, uid: "uid-of-" + pod, sandbox: sandboxFor(pod)[:sandboxID],
+		given: detector.GivenYes, holder: detector.HolderID{Node: cluster.NodeID(node, "boot"), Netns: uint64(len(a.held) + 1)},
 	}
 	if pod == "" {
 		h.uid, h.sandbox = "", ""
@@ -487,7 +487,7 @@ func TestHostile(t *testing.T) {
 		`{"metadata": {"name": "x", "creationTimestamp": "yesterday"}}`,
 	} {
 		for _, s := range w.sources() {
-			if err := s.put(json.RawMessage(text), false); err != nil {
+			if err := s.change(json.RawMessage(text), false); err != nil {
 				t.Errorf("%s: %.80s: %v", s.name, text, err)
 			}
 		}
@@ -500,7 +500,7 @@ func TestHostile(t *testing.T) {
 		`{"podCIDRs": ["x", "10.0.0.0/8", "::/0", "10.0.0.0/8"], "nodeName": 7}`, `{"blockSize": -7, "cidr": "10.1.0.0/16"}`, `{"blockSize": 999, "cidr": "::/0"}`,
 	} {
 		for _, s := range w.sources() {
-			if err := s.put(json.RawMessage(`{"metadata": {"name": "hostile", "namespace": "x"}, "spec": `+spec+`, "status": `+spec+`}`), false); err != nil {
+			if err := s.change(json.RawMessage(`{"metadata": {"name": "hostile", "namespace": "x"}, "spec": `+spec+`, "status": `+spec+`}`), false); err != nil {
 				t.Errorf("%s: %.80s: %v", s.name, spec, err)
 			}
 		}

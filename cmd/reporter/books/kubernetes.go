@@ -1,11 +1,11 @@
 package books
 
 import (
-	"encoding/json"
 	"net/netip"
 	"net/url"
 	"slices"
 	"time"
+	"unique"
 )
 
 // pod is what is kept of a Pod that has not ended.
@@ -32,30 +32,30 @@ func newPods() *pods {
 	return p
 }
 
-func (p *pods) take(o object) (int, error) {
-	var body struct {
-		Spec struct {
-			NodeName    string
-			HostNetwork bool
-		}
-		Status struct {
-			PodIPs     []struct{ IP string }
-			Conditions []struct{ Type, Status string }
-		}
+// podObject is what is read of a Pod.
+type podObject struct {
+	object
+	Spec struct {
+		NodeName    string
+		HostNetwork bool
 	}
-	if err := json.Unmarshal(o.text, &body); err != nil {
-		return 0, err
+	Status struct {
+		PodIPs     []struct{ IP string }
+		Conditions []struct{ Type, Status string }
 	}
+}
+
+func (p *pods) take(o *podObject) (int, error) {
 	p.drop(o.key())
 	made := &pod{
-		name: o.key(), uid: o.Metadata.UID, node: body.Spec.NodeName, created: o.Metadata.CreationTimestamp,
+		name: o.key(), uid: o.Metadata.UID, node: unique.Make(o.Spec.NodeName).Value(), created: o.Metadata.CreationTimestamp,
 		ending: !o.Metadata.DeletionTimestamp.IsZero(), mirror: o.Metadata.Annotations["kubernetes.io/config.mirror"] != "",
 	}
-	for _, c := range body.Status.Conditions {
+	for _, c := range o.Status.Conditions {
 		made.ready = made.ready || c.Type == "Ready" && c.Status == "True"
 	}
-	if !body.Spec.HostNetwork {
-		for _, a := range body.Status.PodIPs[:min(len(body.Status.PodIPs), 2)] { // of each family
+	if !o.Spec.HostNetwork {
+		for _, a := range o.Status.PodIPs[:min(len(o.Status.PodIPs), 2)] { // of each family
 			if ip, err := netip.ParseAddr(a.IP); err == nil {
 				made.addresses = append(made.addresses, ip.Unmap())
 			}
@@ -115,13 +115,15 @@ func newNodes() *nodes {
 	return n
 }
 
-func (n *nodes) take(o object) (int, error) {
-	var body struct{ Spec struct{ PodCIDRs []string } }
-	if err := json.Unmarshal(o.text, &body); err != nil {
-		return 0, err
-	}
+// nodeObject is what is read of a Node.
+type nodeObject struct {
+	object
+	Spec struct{ PodCIDRs []string }
+}
+
+func (n *nodes) take(o *nodeObject) (int, error) {
 	made := node{uid: o.Metadata.UID}
-	for _, text := range body.Spec.PodCIDRs[:min(len(body.Spec.PodCIDRs), 2)] {
+	for _, text := range o.Spec.PodCIDRs[:min(len(o.Spec.PodCIDRs), 2)] {
 		if p, err := netip.ParsePrefix(text); err == nil {
 			made.ranges = append(made.ranges, p.Masked())
 		}

@@ -29,6 +29,7 @@ type view struct {
 	now     time.Time
 	holders map[netip.Addr][]*held
 	agents  map[string]*agent // by node name; nil for a name that several have
+	all     bool              // there is one for each Node, and they see all interfaces
 	list    []difference
 }
 
@@ -45,6 +46,10 @@ func (b *Books) differences(now time.Time) []difference {
 			v.holders[a.held[i].ip] = append(v.holders[a.held[i].ip], &a.held[i])
 		}
 	}
+	v.all = len(b.nodes.byName) > 0
+	for name := range b.nodes.byName {
+		v.all = v.all && v.agents[name].sees()
+	}
 	// If no agent has the name of a Node, agents have other names than those.
 	b.named = false
 	for name := range v.agents {
@@ -59,6 +64,9 @@ func (b *Books) differences(now time.Time) []difference {
 	for name, book := range b.names() {
 		if current(book.sources()...) {
 			v.reserved(name, book)
+			if nodes, ok := book.(byNode); ok {
+				v.placed(name, book, nodes)
+			}
 		}
 	}
 	v.keepFormer()
@@ -86,26 +94,22 @@ func podOf(name string) *document.Pod {
 }
 
 // podObject is where a Pod is.
-func (v *view) podObject(name string) place {
-	namespace, pod, _ := strings.Cut(name, "/")
-	return place{v.pods.source, name, fmt.Sprintf("/api/v1/namespaces/%s/pods/%s", namespace, pod)}
-}
+func (v *view) podObject(name string) place { return v.pods.place(name) }
 
-func (v *view) nodeObject(name string) place {
-	return place{v.nodes.source, name, "/api/v1/nodes/" + name}
-}
+func (v *view) nodeObject(name string) place { return v.nodes.place(name) }
 
 // isDeleted reports whether there is no Node of the name of an agent's node, or of one that a book has.
 func (b *Books) isDeleted(name string) bool {
 	_, there := b.nodes.byName[name]
-	return !there && b.named
+	return name != "" && !there && b.named
 }
 
 // reserved compares the reservations of an IPAM.
 func (v *view) reserved(name string, book ipam) {
 	uses, own := make(map[string]bool), 0 // nodes with a reservation that its owner holds
-	objects := func(ip netip.Addr, pods ...string) (list []place) {
-		list = append(list, place{book.sources()[0], lastOf(book.object(ip)), book.object(ip)})
+	_, nodes := book.(byNode)             // placed compares the nodes of its addresses
+	objects := func(r Reservation, pods ...string) (list []place) {
+		list = append(list, book.object(r))
 		for _, pod := range pods {
 			list = append(list, v.podObject(pod))
 		}
@@ -117,15 +121,15 @@ func (v *view) reserved(name string, book ipam) {
 		}
 		i := slices.IndexFunc(v.holders[r.IP], func(h *held) bool { return owns(r, h) })
 		if i < 0 {
-			v.unheld(name, book, r, objects(r.IP, r.Pod))
+			v.unheld(name, book, r, objects(r, r.Pod))
 			continue
 		}
 		h := v.holders[r.IP][i]
 		uses[h.node], own = true, own+1
-		if r.Node == "" || r.Node == h.node || r.Other != "" {
+		if nodes || r.Node == "" || r.Node == h.node || r.Other != "" {
 			continue
 		}
-		d := difference{objects: objects(r.IP), freed: book.grace() > 0, grace: book.grace()}
+		d := difference{objects: objects(r), freed: book.grace() > 0, grace: book.grace()}
 		if v.isDeleted(r.Node) {
 			d.grace = 0
 		}
@@ -145,11 +149,11 @@ func (v *view) reserved(name string, book ipam) {
 			continue
 		}
 		r, ok := book.reservation(h.ip)
-		d := difference{objects: objects(h.ip)}
+		d := difference{objects: objects(Reservation{IP: h.ip})}
 		d.CNINetwork = book.pool(h.ip)
 		if ok && v.pods.lives(r.Pod) {
 			d.ReservedFor, d.ReservedPod, d.ReservedNode = r.Sandbox, podOf(r.Pod), r.Node
-			d.objects = objects(h.ip, r.Pod)
+			d.objects = objects(r, r.Pod)
 			v.add(document.Mismatched, name, h, d)
 		} else {
 			v.add(document.Unreserved, name, h, d)
@@ -157,18 +161,35 @@ func (v *view) reserved(name string, book ipam) {
 	}
 }
 
-func lastOf(path string) string {
-	_, last, _ := cutLast(path, "/")
-	return last
+// placed compares the addresses of nodes: an object may belong to an earlier node of the name, and a pod may have the address of another node.
+func (v *view) placed(name string, book ipam, nodes byNode) {
+	for node, uid := range nodes.owners() {
+		if live, there := v.nodes.byName[node]; there && live.uid != "" && live.uid != uid {
+			d := difference{objects: []place{book.object(Reservation{Node: node}), v.nodeObject(node)}}
+			d.Kind, d.Book, d.Node, d.OwnerUID = document.Stale, name, node, uid
+			v.list = append(v.list, d)
+		}
+	}
+	for _, list := range v.holders {
+		for _, h := range list {
+			node := nodes.nodeOf(h.ip)
+			if h.pod == "" || node == "" || node == h.node || !nodes.has(h.node) {
+				continue
+			}
+			d := difference{objects: []place{book.object(Reservation{Node: node}), book.object(Reservation{Node: h.node})}}
+			d.ReservedNode = node
+			v.add(document.Misbooked, name, h, d)
+		}
+	}
 }
 
-// unheld: nobody has the address of a reservation, and its pod does not exist, or has another one. Only a node that sees all its interfaces says so, or one that
-// does not exist.
+// unheld: nobody has the address of a reservation, and its pod does not exist, or has another one. Only a node that sees all its interfaces
+// says so, or one that does not exist; and if the book has no node, all nodes.
 func (v *view) unheld(name string, book ipam, r Reservation, objects []place) {
 	a, known := v.agents[r.Node]
-	seen := known && a != nil && a.complete() && !a.at.IsZero() || !known && v.isDeleted(r.Node)
-	if p := v.pods.byName[r.Pod]; p != nil && (len(p.addresses) == 0 || slices.Contains(p.addresses, r.IP)) {
-		return // it is being made, or its interface is missing
+	seen := known && a.sees() || !known && v.isDeleted(r.Node) || r.Node == "" && v.all
+	if p := v.pods.byName[r.Pod]; p != nil && (r.Node == "" || len(p.addresses) == 0 || slices.Contains(p.addresses, r.IP)) {
+		return // it is being made, or its interface is missing; a book without nodes may be that of a second network
 	}
 	if len(v.holders[r.IP]) > 0 || !seen || v.now.Sub(r.Since) < unheldAfter {
 		return

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/dupip/dupip/cmd/reporter/kube"
@@ -41,8 +42,10 @@ type source struct {
 	name  string
 	paths []string
 	query url.Values
-	// take takes an object, and returns how many reservations it has. drop forgets one.
-	take func(o object) (reservations int, err error)
+	// decode decodes an object. Its part that all have is set as far as it could be read. list reads all of them.
+	decode func(text json.RawMessage) (decoded, error)
+	list   func(ctx context.Context, api *kube.Client, path string, use func(decoded, error) error) (version string, err error)
+	// drop forgets an object.
 	drop func(key string)
 
 	state   reading
@@ -54,20 +57,44 @@ type source struct {
 	changed bool            // since the last comparison
 }
 
-// newSource returns a source of the resource that may be at these paths.
-func newSource(name string, paths []string, take func(object) (int, error), drop func(string)) *source {
-	return &source{name: name, paths: paths, take: take, drop: drop, objects: make(map[string]int), broken: make(map[string]bool)}
+// decoded is an object that is not taken yet. take returns how many reservations it has.
+type decoded struct {
+	*object
+	take func() (reservations int, err error)
 }
 
-// object is what all objects have, and the text.
+// kind is a type of objects, of which only the fields that are used are decoded.
+type kind[T any] interface {
+	*T
+	meta() *object
+}
+
+// newSource returns a source of the resource that may be at these paths. take takes an object, and returns how many reservations it has.
+func newSource[T any, P kind[T]](name string, paths []string, take func(P) (int, error), drop func(string)) *source {
+	s := &source{name: name, paths: paths, drop: drop, objects: make(map[string]int), broken: make(map[string]bool)}
+	with := func(v P) decoded { return decoded{v.meta(), func() (int, error) { return take(v) }} }
+	s.decode = func(text json.RawMessage) (decoded, error) {
+		v := P(new(T))
+		err := json.Unmarshal(text, v)
+		return with(v), err
+	}
+	s.list = func(ctx context.Context, api *kube.Client, path string, use func(decoded, error) error) (string, error) {
+		return kube.List(ctx, api, path, s.query, func(v *T, err error) error { return use(with(v), err) })
+	}
+	return s
+}
+
+// object is what all objects have.
 type object struct {
-	text     json.RawMessage
 	Metadata struct {
 		Name, Namespace, UID                 string
 		CreationTimestamp, DeletionTimestamp time.Time
 		Annotations                          map[string]string
+		OwnerReferences                      []struct{ Kind, Name, UID string }
 	}
 }
+
+func (o *object) meta() *object { return o }
 
 // key identifies the object in its resource.
 func (o *object) key() string {
@@ -79,39 +106,45 @@ func (o *object) key() string {
 
 var errTooMany = fmt.Errorf("it has more than %d objects or %d reservations", maxObjects, maxReservations)
 
-// read decodes the part that all objects have.
-func read(text json.RawMessage) (o object, err error) {
-	if err = json.Unmarshal(text, &o); err == nil && (o.Metadata.Name == "" || len(o.Metadata.Name) > document.MaxName || len(o.Metadata.Namespace) > document.MaxName) {
-		err = errors.New("it has no name")
-	}
-	o.text = text
-	return o, err
+// named reports whether an object has the names that an object has.
+func (o *object) named() bool {
+	m := &o.Metadata
+	return m.Name != "" && len(m.Name) <= document.MaxName && len(m.Namespace) <= document.MaxName
 }
 
 // put takes an object as it is now. One that cannot be read is no object: a broken one must not hide the others.
-func (s *source) put(text json.RawMessage, deleted bool) error {
-	o, err := read(text)
-	if err != nil {
+func (s *source) put(o decoded, err error) error {
+	if !o.named() {
 		s.broken[""] = true
 		return nil
 	}
-	delete(s.broken, o.key())
+	key, n := o.key(), 0
+	delete(s.broken, key)
 	s.changed = true
-	n := 0
-	if !deleted {
-		n, err = s.take(o)
+	if err == nil {
+		n, err = o.take()
 	}
-	if deleted || err != nil {
-		if s.remove(o.key()); err != nil && len(s.broken) < maxBroken {
-			s.broken[o.key()] = true
+	if err != nil {
+		if s.remove(key); len(s.broken) < maxBroken {
+			s.broken[key] = true
 		}
 		return nil
 	}
-	s.total += n - s.objects[o.key()]
-	if s.objects[o.key()] = n; len(s.objects) > maxObjects || s.total > maxReservations {
+	s.total += n - s.objects[key]
+	if s.objects[key] = n; len(s.objects) > maxObjects || s.total > maxReservations {
 		return errTooMany
 	}
 	return nil
+}
+
+// change takes a change as a watch tells it.
+func (s *source) change(text json.RawMessage, deleted bool) error {
+	o, err := s.decode(text)
+	if deleted && o.named() {
+		s.remove(o.key())
+		return nil
+	}
+	return s.put(o, err)
 }
 
 // remove forgets an object.
@@ -129,7 +162,7 @@ func (s *source) follow(ctx context.Context, b *Books) {
 		began := time.Now()
 		var err error
 		if version == "" {
-			version, err = s.list(ctx, b)
+			version, err = s.readAll(ctx, b)
 		}
 		if err == nil {
 			version, err = s.watch(ctx, b, version)
@@ -179,12 +212,12 @@ func (s *source) watch(ctx context.Context, b *Books, version string) (last stri
 	return w.Each(func(text json.RawMessage, deleted bool) error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return s.put(text, deleted)
+		return s.change(text, deleted)
 	})
 }
 
-// list reads all objects.
-func (s *source) list(ctx context.Context, b *Books) (version string, err error) {
+// readAll reads all objects.
+func (s *source) readAll(ctx context.Context, b *Books) (version string, err error) {
 	before := make(map[string]bool)
 	b.mu.Lock()
 	for key := range maps.Keys(s.objects) {
@@ -193,13 +226,11 @@ func (s *source) list(ctx context.Context, b *Books) (version string, err error)
 	b.mu.Unlock()
 	found := ""
 	for _, path := range s.paths {
-		version, err = b.opts.API.List(ctx, path, s.query, func(text json.RawMessage) error {
+		version, err = s.list(ctx, b.opts.API, path, func(o decoded, err error) error {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			if o, err := read(text); err == nil {
-				delete(before, o.key())
-			}
-			return s.put(text, false)
+			delete(before, o.key())
+			return s.put(o, err)
 		})
 		if !kube.Is(err, http.StatusNotFound) {
 			found = path
@@ -217,6 +248,30 @@ func (s *source) list(ctx context.Context, b *Books) (version string, err error)
 	return version, nil
 }
 
+// place is one object.
+type place struct {
+	of        *source
+	key, path string
+}
+
+// place returns where an object of the source is, without a path if that is not known.
+func (s *source) place(key string) place {
+	namespace, name, namespaced := strings.Cut(key, "/")
+	switch {
+	case key == "" || s.path == "":
+		return place{of: s, key: key}
+	case !namespaced:
+		return place{s, key, s.path + "/" + key}
+	case strings.Contains(s.path, "/namespaces/"):
+		return place{s, key, s.path + "/" + name}
+	}
+	resource := lastOf(s.path)
+	return place{s, key, fmt.Sprintf("%snamespaces/%s/%s/%s", strings.TrimSuffix(s.path, resource), namespace, resource, name)}
+}
+
+// lastOf is the last part of a path, or of a key.
+func lastOf(path string) string { return path[strings.LastIndex(path, "/")+1:] }
+
 // get reads one object again, by its path.
 func (s *source) get(ctx context.Context, b *Books, key, path string) error {
 	text, err := b.opts.API.Get(ctx, path)
@@ -230,5 +285,5 @@ func (s *source) get(ctx context.Context, b *Books, key, path string) error {
 		s.remove(key)
 		return nil
 	}
-	return s.put(text, false)
+	return s.change(text, false)
 }

@@ -84,7 +84,7 @@ func follow(t *testing.T, s *server) *following {
 		t.Fatal(err)
 	}
 	f := &following{T: t, server: s, names: make(map[string]bool), books: New(Options{Log: slog.New(slog.DiscardHandler), API: kube.New(web.URL, token, nil)})}
-	f.source = newSource("things", []string{"/first/things", "/second/things"}, func(o object) (int, error) {
+	f.source = newSource("things", []string{"/first/things", "/second/things"}, func(o *object) (int, error) {
 		f.names[o.key()] = true
 		return 1, nil
 	}, func(key string) { delete(f.names, key) })

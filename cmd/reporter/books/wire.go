@@ -28,13 +28,11 @@ const (
 // held is an address that a pod has on the wire.
 type held struct {
 	ip            netip.Addr
-	network       string
 	node, boot    string
 	pod, uid      string // "namespace/name", empty if it is not known
 	sandbox       string
 	device, netns string
 	given         detector.Given
-	since         time.Time
 	holder        detector.HolderID
 }
 
@@ -70,6 +68,9 @@ func (a *agent) complete() bool {
 	}
 	return true
 }
+
+// sees reports whether the agent, if there is one, has said who has which address, and has seen all.
+func (a *agent) sees() bool { return a != nil && !a.at.IsZero() && a.complete() }
 
 // wire is what the agents observe.
 type wire struct {
@@ -178,7 +179,7 @@ func (b *Books) holding(a document.Answer) (list []held) {
 			continue
 		}
 		h := held{
-			ip: x.IP, network: x.Network, node: a.Node, boot: a.BootID, device: x.Interface, netns: x.Netns, given: x.Given, since: x.FirstSeen, holder: x.ID(),
+			ip: x.IP, node: a.Node, boot: a.BootID, device: x.Interface, netns: x.Netns, given: x.Given, holder: x.ID(),
 		}
 		if p := x.Pod; p != nil {
 			h.pod, h.uid, h.sandbox = p.String(), p.UID, p.Sandbox

@@ -17,7 +17,8 @@ const nodesEvery = time.Second
 
 // bookEvents are those of findings of the API server's books, by kind. In a note OTHER is the other node.
 var bookEvents = map[string]struct{ reason, note string }{
-	document.Misbooked:   {ReasonMisbooked, "IPAM has addresses of this node's pods reserved for them on node OTHER: it may take them for leaked, and give them out again."},
+	document.Misbooked:   {ReasonMisbooked, "IPAM has addresses of this node's pods reserved on node OTHER: it may give them out again."},
+	document.Stale:       {ReasonStale, "The IPAM's object of this node belongs to an earlier node of its name: another node may have its addresses, too."},
 	document.Unreserved:  {ReasonUnreserved, "Pods of this node have addresses that IPAM has not reserved and may give out again."},
 	document.Mismatched:  {ReasonUnreserved, "Pods of this node have addresses that IPAM has reserved for others, on node OTHER."},
 	document.Overlapping: {ReasonRange, "This node gives out addresses of a range that is node OTHER's, too."},

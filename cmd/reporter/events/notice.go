@@ -30,6 +30,7 @@ const (
 	ReasonUnreserved = "UnreservedIP"        // on a node
 	// On a node, by the books of the API server.
 	ReasonMisbooked = "MisbookedIP" // its pods' addresses are reserved on another node
+	ReasonStale     = "StaleIPAM"   // its IPAM's object belongs to an earlier node of its name
 	ReasonDeleted   = "DeletedNode" // it runs pods, and is no Node any more
 	ReasonTwice     = "PodIPTwice"
 	ReasonUnlisted  = "UnlistedPod"

@@ -196,7 +196,10 @@ func (c *Client) WriteEvent(ctx context.Context, e Event) error {
 // error, and what it has read until then, if there are more than most, a single one is too long, or the API server refuses.
 func (c *Client) Events(ctx context.Context, controller string, most int) (all []Listed, err error) {
 	query := url.Values{"fieldSelector": {"reportingController=" + controller}}
-	_, err = List(ctx, c, "/apis/events.k8s.io/v1/events", query, func(e *Listed) error {
+	_, err = List(ctx, c, "/apis/events.k8s.io/v1/events", query, func(e *Listed, err error) error {
+		if err != nil {
+			return nil // somebody else's, and none that we have written
+		}
 		if len(all) >= most {
 			return fmt.Errorf("there are more than %d", most)
 		}

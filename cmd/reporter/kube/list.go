@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,19 +21,15 @@ const (
 	watchTime = 5 * time.Minute
 )
 
-// List reads the objects of a path page by page, with query parameters that select them, and calls use for each: an object is decoded as T,
-// once. It returns the version from which [Client.Watch] goes on. Where a page is too long, or does not come in time, it asks for half as many
-// objects. It stops at the first error: that of use, a single object that is too long, or the API server's.
-func List[T any](ctx context.Context, c *Client, path string, query url.Values, use func(*T) error) (version string, err error) {
+// List reads the objects of a path page by page, with query parameters that select them, and calls use for each: decoded as T, or as much of
+// it as could be, with the error. It returns the version from which [Client.Watch] goes on. Where a page is too long, or does not come in time,
+// it asks for half as many objects. It stops at the first other error: that of use, a single object that is too long, or the API server's.
+func List[T any](ctx context.Context, c *Client, path string, query url.Values, use func(*T, error) error) (version string, err error) {
 	parameters := url.Values{}
 	maps.Copy(parameters, query)
 	for size := pageSize; ; {
 		parameters.Set("limit", strconv.Itoa(size))
-		var page struct {
-			Metadata struct{ Continue, ResourceVersion string }
-			Items    []T
-		}
-		err := c.do(ctx, http.MethodGet, path+"?"+parameters.Encode(), "", nil, &page)
+		p, err := readPage[T](ctx, c, path+"?"+parameters.Encode())
 		late := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 		if size > 1 && (late || errors.Is(err, errTooLong)) {
 			size /= 2
@@ -41,17 +38,121 @@ func List[T any](ctx context.Context, c *Client, path string, query url.Values, 
 		if err != nil {
 			return "", err
 		}
-		for i := range page.Items {
-			if err := use(&page.Items[i]); err != nil {
+		for i := range p.items {
+			if err := use(&p.items[i], p.broken[i]); err != nil {
 				return "", err
 			}
 		}
-		if page.Metadata.Continue == "" {
-			return page.Metadata.ResourceVersion, nil
+		if p.Continue == "" {
+			return p.ResourceVersion, nil
 		}
-		parameters.Set("continue", page.Metadata.Continue)
+		parameters.Set("continue", p.Continue)
 		size = min(2*size, pageSize)
 	}
+}
+
+// page is a part of a list.
+type page[T any] struct {
+	Continue, ResourceVersion string
+	items                     []T
+	broken                    map[int]error // why items could not be decoded
+}
+
+// readPage reads a page as it comes: each object is decoded once, and one that is not as it should be does not spoil the others.
+func readPage[T any](ctx context.Context, c *Client, path string) (*page[T], error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	answer, err := c.send(ctx, http.MethodGet, path, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	body := &bounded{from: answer.Body, left: maxBody}
+	p, texts := &page[T]{broken: make(map[int]error)}, json.NewDecoder(body)
+	err = eachField(texts, func(name string) error {
+		switch name {
+		case "metadata":
+			return texts.Decode(p)
+		case "items":
+			return eachItem(texts, func() error {
+				p.items = append(p.items, *new(T))
+				last := len(p.items) - 1
+				err := texts.Decode(&p.items[last])
+				if _, isSyntax := errors.AsType[*json.SyntaxError](err); isSyntax || body.failed() != nil || errors.Is(err, io.ErrUnexpectedEOF) {
+					return err
+				}
+				if err != nil {
+					p.broken[last] = err
+				}
+				return nil
+			})
+		}
+		return texts.Decode(new(json.RawMessage))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the API server's answer: %w", cmp.Or(body.failed(), err))
+	}
+	return p, nil
+}
+
+// eachField calls use for each field of an object, whose value it has to read.
+func eachField(texts *json.Decoder, use func(name string) error) error {
+	if begin, err := texts.Token(); err != nil || begin != json.Delim('{') {
+		return cmp.Or(err, errors.New("it is no list"))
+	}
+	for texts.More() {
+		name, err := texts.Token()
+		if err == nil {
+			err = use(fmt.Sprint(name))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err := texts.Token()
+	return err
+}
+
+// eachItem calls use for each element of an array, or of null, which it has to read.
+func eachItem(texts *json.Decoder, use func() error) error {
+	if begin, err := texts.Token(); err != nil || begin != json.Delim('[') {
+		return err // of null it is nil
+	}
+	for texts.More() {
+		if err := use(); err != nil {
+			return err
+		}
+	}
+	_, err := texts.Token()
+	return err
+}
+
+// bounded is a reader that ends with an error after so many bytes, and keeps the error of a reading.
+type bounded struct {
+	from io.Reader
+	left int
+	err  error
+}
+
+// failed returns why nothing more can be read, nil at the end of the text.
+func (b *bounded) failed() error {
+	if errors.Is(b.err, io.EOF) {
+		return nil
+	}
+	return b.err
+}
+
+func (b *bounded) Read(to []byte) (n int, err error) {
+	if b.left == 0 {
+		b.err = errTooLong
+		return 0, b.err
+	}
+	n, err = b.from.Read(to[:min(len(to), b.left)])
+	b.left -= n
+	if err != nil {
+		b.err = err
+	}
+	return n, err
 }
 
 // Get reads one object.

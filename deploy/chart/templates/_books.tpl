@@ -2,6 +2,9 @@
 {{- define "dupip.bookResources" -}}
 kubernetes: {"": [pods, nodes]}
 calico: {crd.projectcalico.org: [ipamblocks, ippools], projectcalico.org: [ipamblocks, ippools]}
+whereabouts: {whereabouts.cni.cncf.io: [ippools, overlappingrangeipreservations]}
+cilium: {cilium.io: [ciliumnodes]}
+azure: {acn.azure.com: [nodenetworkconfigs]}
 {{- end -}}
 
 {{/* The value of --books. Helm reads off as false. */}}
