@@ -45,6 +45,10 @@ func (o *reporterObjects) clusterWide(object metav1.Object) bool {
 var bookResources = map[string]map[string][]string{
 	"kubernetes": {"": {"pods", "nodes"}},
 	"calico":     {"crd.projectcalico.org": {"ipamblocks", "ippools"}, "projectcalico.org": {"ipamblocks", "ippools"}},
+
+	"whereabouts": {"whereabouts.cni.cncf.io": {"ippools", "overlappingrangeipreservations"}},
+	"cilium":      {"cilium.io": {"ciliumnodes"}},
+	"azure":       {"acn.azure.com": {"nodenetworkconfigs"}},
 }
 
 // bookRules are the rights for these books, which only read.

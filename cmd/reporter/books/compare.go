@@ -13,8 +13,11 @@ import (
 )
 
 const (
-	// compareEvery is how often books and wire are compared if one of them has changed.
+	// compareEvery is how often books and wire are compared if one of them has changed. Of the time of a processor it takes one in share,
+	// unless it came less often than slowest then.
 	compareEvery = 2 * time.Second
+	share        = 10
+	slowest      = 5 * time.Second
 	// apart is for how long they must differ before that is a finding. Then the objects are read again: a watch may be late.
 	apart = 10 * time.Second
 	// maxAgain bounds the objects that are read again after one comparison.
@@ -77,17 +80,19 @@ func newComparison() comparison {
 
 // compare compares until ctx ends.
 func (b *Books) compare(ctx context.Context) {
-	for ticks := time.Tick(compareEvery); ; {
+	for wait := compareEvery; ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticks:
+		case <-time.After(wait):
 		}
 		if !b.opts.Answers() {
 			continue
 		}
 		b.mu.Lock()
-		again := b.step(time.Now())
+		began := time.Now()
+		again := b.step(began)
+		wait = min(max(compareEvery, share*time.Since(began)), slowest)
 		b.mu.Unlock()
 		b.readAgain(ctx, again)
 	}

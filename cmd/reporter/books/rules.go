@@ -121,7 +121,7 @@ func (v *view) reserved(name string, book ipam) {
 		}
 		i := slices.IndexFunc(v.holders[r.IP], func(h *held) bool { return owns(r, h) })
 		if i < 0 {
-			v.unheld(name, book, r, objects(r, r.Pod))
+			v.unheld(name, book, r)
 			continue
 		}
 		h := v.holders[r.IP][i]
@@ -185,7 +185,7 @@ func (v *view) placed(name string, book ipam, nodes byNode) {
 
 // unheld: nobody has the address of a reservation, and its pod does not exist, or has another one. Only a node that sees all its interfaces
 // says so, or one that does not exist; and if the book has no node, all nodes.
-func (v *view) unheld(name string, book ipam, r Reservation, objects []place) {
+func (v *view) unheld(name string, book ipam, r Reservation) {
 	a, known := v.agents[r.Node]
 	seen := known && a.sees() || !known && v.isDeleted(r.Node) || r.Node == "" && v.all
 	if p := v.pods.byName[r.Pod]; p != nil && (r.Node == "" || len(p.addresses) == 0 || slices.Contains(p.addresses, r.IP)) {
@@ -194,7 +194,7 @@ func (v *view) unheld(name string, book ipam, r Reservation, objects []place) {
 	if len(v.holders[r.IP]) > 0 || !seen || v.now.Sub(r.Since) < unheldAfter {
 		return
 	}
-	d := difference{after: unheldAfter, objects: objects, freed: book.grace() > 0, grace: book.grace()}
+	d := difference{after: unheldAfter, objects: []place{book.object(r), v.podObject(r.Pod)}, freed: book.grace() > 0, grace: book.grace()}
 	if v.isDeleted(r.Node) {
 		d.grace = 0
 	}
@@ -215,6 +215,11 @@ func (v *view) kubernetes() {
 			continue
 		}
 		first := list[0]
+		a := v.agents[first.node]
+		if len(list) == 1 && (a == nil || !a.sees() || v.now.Sub(first.created) < missingAfter ||
+			slices.ContainsFunc(v.holders[ip], func(h *held) bool { return h.node == first.node })) {
+			continue
+		}
 		d := difference{objects: []place{v.podObject(first.name)}}
 		d.Book, d.IP, d.Node, d.Pod = Kubernetes, ip, first.node, podOf(first.name)
 		d.Contested = len(v.holders[ip]) > 1
@@ -222,11 +227,6 @@ func (v *view) kubernetes() {
 			d.Kind, d.ReservedPod, d.ReservedNode, d.after = document.Twice, podOf(list[1].name), list[1].node, staleAfter
 			d.objects = append(d.objects, v.podObject(list[1].name))
 			v.list = append(v.list, d)
-			continue
-		}
-		a := v.agents[first.node]
-		if a == nil || !a.complete() || a.at.IsZero() || v.now.Sub(first.created) < missingAfter ||
-			slices.ContainsFunc(v.holders[ip], func(h *held) bool { return h.node == first.node }) {
 			continue
 		}
 		d.Kind, d.ReservedPod, d.Pod, d.after = document.Unheld, d.Pod, nil, missingAfter

@@ -23,7 +23,7 @@ const InConflict = "in_conflict"
 // kinds are those that are looked for in Pods and Nodes, ipamKinds in the books of IPAMs.
 var (
 	kinds     = []string{document.Deleted, document.Overlapping, document.Twice, document.Unlisted, InConflict}
-	ipamKinds = []string{document.Misbooked, document.Mismatched, document.Unreserved, document.Unheld}
+	ipamKinds = []string{document.Misbooked, document.Stale, document.Mismatched, document.Unreserved, document.Unheld}
 )
 
 // Stats returns the present figures.

@@ -51,6 +51,7 @@ type agent struct {
 	summary cluster.Summary
 	asked   time.Time // not before this again
 	has     uint64    // the hash of held
+	omitted bool      // held has not all
 	held    []held
 	at      time.Time // when it answered last; zero for never
 }
@@ -70,7 +71,7 @@ func (a *agent) complete() bool {
 }
 
 // sees reports whether the agent, if there is one, has said who has which address, and has seen all.
-func (a *agent) sees() bool { return a != nil && !a.at.IsZero() && a.complete() }
+func (a *agent) sees() bool { return a != nil && !a.at.IsZero() && !a.omitted && a.complete() }
 
 // wire is what the agents observe.
 type wire struct {
@@ -148,6 +149,7 @@ func (b *Books) askOne(ctx context.Context, id string, hash uint64) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	var list []held
+	omitted := false
 	err := errors.New("no answer")
 	_, _ = b.opts.Nodes.Query(ctx, cluster.Query{Kind: cluster.QueryBindings, Node: cluster.NodeName(id)}, func(m cluster.Member, packed []byte) error {
 		if m.NodeID() != id {
@@ -155,7 +157,7 @@ func (b *Books) askOne(ctx context.Context, id string, hash uint64) {
 		}
 		var a document.Answer
 		if a, _, err = document.DecodeAnswer(packed, m.Name, m.Boot, time.Now()); err == nil {
-			list = b.holding(a)
+			list, omitted = b.holding(a), a.Omitted > 0
 		}
 		return err
 	})
@@ -168,7 +170,7 @@ func (b *Books) askOne(ctx context.Context, id string, hash uint64) {
 	case err != nil:
 		a.asked = now.Add(askAgain)
 	default:
-		a.held, a.has, a.at, b.wire.changed = list, hash, now, true
+		a.held, a.has, a.omitted, a.at, b.wire.changed = list, hash, omitted, now, true
 	}
 }
 

@@ -18,10 +18,10 @@ func TestBookEvents(t *testing.T) {
 	w.p.Findings([]document.Finding{
 		finding(document.Misbooked, "red", "blue"), finding(document.Misbooked, "red", "blue"), finding(document.Unreserved, "red", ""),
 		finding(document.Deleted, "green", ""), finding(document.Overlapping, "blue", "red"), finding(document.Twice, "blue", "green"),
-		finding(document.Unlisted, "blue", ""), finding(document.Unheld, "blue", ""), finding("of a later version", "blue", ""),
+		finding(document.Unlisted, "blue", ""), finding(document.Stale, "green", ""), finding(document.Unheld, "blue", ""), finding("of a later version", "blue", ""),
 	})
 	w.run(10 * time.Second)
-	w.expect("findings", "DeletedNode green, MisbookedIP red, PodIPTwice blue, SharedPodRange blue, UnlistedPod blue, UnreservedIP red")
+	w.expect("findings", "DeletedNode green, MisbookedIP red, PodIPTwice blue, SharedPodRange blue, StaleIPAM green, UnlistedPod blue, UnreservedIP red")
 	for _, e := range w.api {
 		if strings.Contains(e.Note, "OTHER") || !strings.Contains(e.Note, "What to do: kubectl dupip audit --node "+e.Regarding.Name) {
 			t.Errorf("%s: %s", e.Reason, e.Note)
