@@ -62,7 +62,7 @@ func (r *Report) summary() cluster.Summary {
 	node := r.Self.NodeID()
 	for _, b := range r.Detector.Bindings(func(b *detector.Binding) bool { return b.Holder.ID.Node == node }) {
 		h := b.Holder
-		s.Bindings += xxhash.Sum64String(fmt.Sprint(b.Key, h.ID, h.Pod, h.Sandbox, h.Given, b.Evidence == detector.Host)) // in any order
+		s.Bindings += xxhash.Sum64String(fmt.Sprint(b.Key, h.ID, h.Pod, h.Sandbox, h.Given, b.Evidence == detector.Host, b.Evidence >= detector.Configured)) // in any order
 	}
 	inUse := r.recentView().inUse
 	for _, book := range last.Books {

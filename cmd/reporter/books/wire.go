@@ -177,7 +177,7 @@ func (b *Books) askOne(ctx context.Context, id string, hash uint64) {
 // holding returns the addresses that pods of a node have, in networks of the cluster.
 func (b *Books) holding(a document.Answer) (list []held) {
 	for _, x := range a.Bindings {
-		if x.Evidence != detector.Announced || !b.opts.Rules.ClusterWide(x.Network) || b.opts.Rules.Shared(x.IP) || x.Detector().Key.IsForDrills() {
+		if x.Evidence < detector.Configured || x.Evidence == detector.Host || !b.opts.Rules.ClusterWide(x.Network) || b.opts.Rules.Shared(x.IP) || x.Detector().Key.IsForDrills() {
 			continue
 		}
 		h := held{
