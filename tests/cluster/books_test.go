@@ -36,6 +36,8 @@ func TestBooks(t *testing.T) {
 	for _, m := range c.Machines {
 		c.next(m.Name, at(m.PodCIDR, 10))
 	}
+	c.Apply(azureResource)
+	c.Kubectl("wait", "--for=condition=Established", "crd/nodenetworkconfigs.acn.azure.com")
 	c.importImage()
 	c.install("--set reporter.enabled=true")
 	c.run("kubectl -n dupip rollout status sts/dupip-reporter --timeout=$PATIENCE; kubectl -n dupip get pods -o wide")
@@ -43,6 +45,7 @@ func TestBooks(t *testing.T) {
 	c.Apply(pod("by1", "node1") + pod("by2", "node2") + pod("by3", "node3"))
 	c.running("by1", "by2", "by3")
 	c.story("lawful", func(c *testCluster) { c.lawfulBooks(k) })
+	c.story("stale", (*testCluster).stale)
 	c.story("misbooked", func(c *testCluster) { c.misbooked(k) })
 	c.story("deleted Node", func(c *testCluster) { c.nodeDeleted(k) })
 	c.quiet("node1", c.known...)
@@ -155,6 +158,53 @@ func (c *testCluster) foresees(kind string, ip netip.Addr) (found document.Findi
 // plugin's commands, as people type them.
 func (c *testCluster) kubectlDupip() lab.CLI {
 	return cli(func(command string) (string, error) { return c.Shell("kubectl dupip " + command) })
+}
+
+// azureResource is that of Azure CNS: the API server keeps what it does not know of it.
+const azureResource = `---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: nodenetworkconfigs.acn.azure.com}
+spec:
+  group: acn.azure.com
+  names: {kind: NodeNetworkConfig, plural: nodenetworkconfigs, singular: nodenetworkconfig}
+  scope: Namespaced
+  versions:
+  - name: v1alpha
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
+
+// stale: the object with the addresses of a node belongs to an earlier node of its name. A finalizer keeps it: without an owner it would be
+// collected.
+func (c *testCluster) stale() {
+	config := func(uid string) string {
+		return fmt.Sprintf(`---
+apiVersion: acn.azure.com/v1alpha
+kind: NodeNetworkConfig
+metadata:
+  name: node2
+  namespace: kube-system
+  finalizers: [example.com/kept]
+  ownerReferences: [{apiVersion: v1, kind: Node, name: node2, uid: %s}]
+status: {networkContainers: [{assignmentMode: static, primaryIP: 10.241.0.0/24}]}
+`, uid)
+	}
+	c.Apply(config("0e1f2a3b-4c5d-4e6f-8a9b-0c1d2e3f4a5b"))
+	if f := c.foresees(document.Stale, netip.Addr{}); f.Node != "node2" || f.Book != "azure" || f.OwnerUID == "" {
+		c.Error(fmt.Errorf("the finding is %+v", f))
+	}
+	c.run("kubectl dupip audit")
+	c.run(`kubectl -n kube-system patch nodenetworkconfig node2 --type=merge -p '{"metadata": {"finalizers": null}}'
+kubectl -n kube-system delete nodenetworkconfig node2 --ignore-not-found --timeout=$PATIENCE`)
+	c.eventually("the end of the finding", func() error {
+		doc, err := c.audit()
+		if err == nil && slices.ContainsFunc(doc.Findings, func(f document.Finding) bool { return f.Kind == document.Stale }) {
+			err = fmt.Errorf("there are %+v", doc.Findings)
+		}
+		return err
+	})
 }
 
 // misbooked: the incident that the project begins with.

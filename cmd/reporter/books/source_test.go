@@ -2,6 +2,7 @@ package books
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -159,9 +160,9 @@ func TestRefused(t *testing.T) {
 	if err := f.problem(); !kube.Is(err, http.StatusForbidden) {
 		t.Error(err)
 	}
-	f.server.mu.Lock()
+	f.mu.Lock()
 	f.code = 0
-	f.server.mu.Unlock()
+	f.mu.Unlock()
 	f.until(watched, "a", "b")
 
 	none := follow(t, &server{code: http.StatusNotFound})
@@ -174,7 +175,7 @@ func TestRefused(t *testing.T) {
 	many.books.mu.Unlock()
 	many.watching <- event("ADDED", "e", "8")
 	many.until(unread)
-	if err := many.problem(); err != errTooMany {
+	if err := many.problem(); !errors.Is(err, errTooMany) {
 		t.Error(err)
 	}
 }
