@@ -34,6 +34,8 @@ const (
 	membersEvery = 10 * time.Second
 	// After a report of a conflict the members are read again if the last reading is older than membersAgain: the judgement depends on them.
 	membersAgain = time.Second
+	// findingsEvery is how often the findings in the books make Events, at most.
+	findingsEvery = 2 * time.Second
 	// maxExisting bounds the Events that are read when leading begins.
 	maxExisting = 20_000
 	// readAgain is how long the reporter waits if the Events cannot be read; after maxUnread failures it begins without them.
@@ -60,6 +62,7 @@ type reporter struct {
 	leading  bool
 	results  chan func() // of the one request under way
 	looked   time.Time
+	found    time.Time // when the findings in the books were looked at last
 	reported bool         // conflicts were, since then
 	retry    time.Time    // when the Events may be read again
 	unread   int          // how often that failed since this replica has the Lease
@@ -202,7 +205,8 @@ func (r *reporter) turn(ctx context.Context, now time.Time) {
 		}
 	}
 	r.metrics.set(r.planner.Stats(), r.leading, int(r.agents.Load()))
-	if r.leading {
+	if r.leading && now.Sub(r.found) >= findingsEvery {
+		r.found = now
 		r.planner.Findings(r.books.Findings().Findings)
 	}
 	r.metrics.judgements.Store(new(r.planner.Judgements(now)))
