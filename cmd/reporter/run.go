@@ -62,7 +62,7 @@ type reporter struct {
 	leading  bool
 	results  chan func() // of the one request under way
 	looked   time.Time
-	found    time.Time // when the findings in the books were looked at last
+	found    time.Time    // when the findings in the books were looked at last
 	reported bool         // conflicts were, since then
 	retry    time.Time    // when the Events may be read again
 	unread   int          // how often that failed since this replica has the Lease
