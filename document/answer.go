@@ -35,6 +35,8 @@ type Answer struct {
 	Unchecked []string `json:"unchecked,omitzero" text:"sentence"`
 	Checked   []string `json:"checked,omitzero"`
 	Books     []Book   `json:"books,omitzero"` // about the address of its stories
+	// Route is this node's own route to that address, if no conflict of it has that.
+	Route *Route `json:"route,omitzero"`
 	// Absences are of nodes with holders of its conflicts.
 	Absences []Absence `json:"absences,omitzero"`
 	Omitted  int       `json:"omitted,omitzero"` // elements that did not fit
@@ -141,6 +143,11 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, me
 		b.Unreserved = max(b.Unreserved, 0)
 		return true
 	})
+	if r := a.Route; r != nil {
+		if r.Node, r.BootID = node, boot; r.To == ToHolder || r.Holder != nil {
+			a.Route = nil
+		}
+	}
 	keep(&a.Absences, func(b *Absence) bool { return b.Node != "" && !b.From.IsZero() && b.From.Before(b.Until) })
 	tooManyTexts.Exceeded(cut(&a.Absences, maxAbsences) + cut(&a.Unchecked, maxTexts) + cut(&a.Checked, maxTexts))
 	if a.Status != nil {

@@ -131,6 +131,7 @@ func fullAnswer(made time.Time) (a Answer) {
 		}
 	}
 	unbooked(a.Books, nil)
+	a.Route.To, a.Route.Holder = ToNode, nil
 	without(a.Bindings)
 	for i := range a.Conflicts {
 		said(&a.Conflicts[i])

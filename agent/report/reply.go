@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
@@ -48,7 +49,8 @@ func (r *Report) reply(q cluster.Query) {
 	confirmed = slices.DeleteFunc(confirmed, func(c *document.Conflict) bool { return c.State != detector.Confirmed })
 	var routes *routes
 	var members []cluster.Member
-	if len(confirmed) > 0 {
+	elsewhere := q.Kind == cluster.QueryStories && len(confirmed) == 0 // where this node sends packets to the address is worth knowing, too
+	if len(confirmed) > 0 || elsewhere {
 		members = r.Cluster.Members()
 		answer.Absences = absences(members, confirmed)
 		if r.routing.TryAcquire(1) {
@@ -63,6 +65,11 @@ func (r *Report) reply(q cluster.Query) {
 			for _, c := range confirmed {
 				if route, ok := routes.of(*c); ok {
 					c.Routes = []document.Route{route}
+				}
+			}
+			if elsewhere {
+				if route, ok := routes.of(document.Conflict{Network: config.DefaultNetwork, IP: q.IP, State: detector.Confirmed}); ok {
+					answer.Route = &route
 				}
 			}
 			r.routing.Release(1)

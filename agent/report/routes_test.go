@@ -340,14 +340,15 @@ func TestAwayOfOthers(t *testing.T) {
 func TestReplyHasRoutes(t *testing.T) {
 	packed := make(chan []byte, 1)
 	r := newReport(t, &fakeCluster{})
-	reply := func(kind cluster.QueryKind) document.Answer {
-		r.Reply(cluster.Query{Answer: packed, Limit: 1 << 20, Kind: kind, IP: netip.MustParseAddr("10.0.0.1")})
+	about := func(kind cluster.QueryKind, ip string) document.Answer {
+		r.Reply(cluster.Query{Answer: packed, Limit: 1 << 20, Kind: kind, IP: netip.MustParseAddr(ip)})
 		a, _, err := document.DecodeAnswer(<-packed, "n1", "b", time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return a
 	}
+	reply := func(kind cluster.QueryKind) document.Answer { return about(kind, "10.0.0.1") }
 	routes := func(a document.Answer) (list []document.Route) {
 		for _, s := range a.Stories {
 			a.Conflicts = append(a.Conflicts, *s.Conflict)
@@ -370,6 +371,10 @@ func TestReplyHasRoutes(t *testing.T) {
 		if got := routes(reply(kind)); len(got) != want || want == 1 && got[0].To != document.ToNowhere {
 			t.Errorf("kind %d: %+v, want %d routes", kind, got, want)
 		}
+	}
+	// One of an address without a holder on this node has this node's route.
+	if a := about(cluster.QueryStories, "10.0.0.2"); a.Route == nil || a.Route.To != document.ToNowhere || reply(cluster.QueryStories).Route != nil {
+		t.Errorf("%+v", a.Route)
 	}
 	// Beyond the limit, replies have no routes.
 	for range maxRoutedQueries {

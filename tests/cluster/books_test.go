@@ -234,7 +234,8 @@ func (c *testCluster) misbooked(k *cluster.Calico) {
 	c.known = append(c.known, ip)
 	c.inState("node1", ip, "confirmed")
 	first := strings.TrimPrefix(strings.TrimSpace(c.run("kubectl -n shop get pods -l app=first -o name")), "pod/")
-	steps := c.says(ip, document.CauseLost, "calico (pool default-ipv4-ippool) had it reserved for shop/"+first+" on node node1, while the pod ran on node node3", "/var/lib/calico/nodename")
+	steps := c.says(ip, document.CauseLost, "calico (pool default-ipv4-ippool) had it reserved for shop/"+first+" on node node1, while the pod ran on node node3",
+		"/var/lib/calico/nodename", "from node2 to node node1")
 	c.end(ip, steps, lab.Failed, first)
 	k.Name("node3", "node3")
 	k.SetGrace(15 * time.Minute)

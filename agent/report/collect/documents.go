@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
@@ -57,10 +58,24 @@ func (c *Collection) Explanation(q document.Query) document.Explanation {
 	}
 	for i := range doc.Stories {
 		if conflict := doc.Stories[i].Conflict; conflict != nil {
+			c.addRoutes(conflict)
 			c.judge(conflict)
 		}
 	}
 	return doc
+}
+
+// addRoutes adds the routes of the nodes that have no holder.
+func (c *Collection) addRoutes(conflict *document.Conflict) {
+	if conflict.Network != config.DefaultNetwork || conflict.State != detector.Confirmed {
+		return
+	}
+	for _, a := range slices.SortedFunc(slices.Values(c.answers), func(x, y document.Answer) int { return cmp.Compare(x.NodeID(), y.NodeID()) }) {
+		isKnown := slices.ContainsFunc(conflict.Routes, func(r document.Route) bool { return r.NodeID() == a.NodeID() })
+		if a.Route != nil && !isKnown && len(conflict.Routes) < merge.MaxRoutes {
+			conflict.Routes = append(slices.Clip(conflict.Routes), *a.Route)
+		}
+	}
 }
 
 // neverCompared says what an address is that the observer passes over, as bpf/parse.h has it; empty for others.
