@@ -68,6 +68,13 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// requests are the paths that were asked for, with the version or what continues a list.
+func (s *server) requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.asked)
+}
+
 // following is a source of that server while it is followed.
 type following struct {
 	*testing.T
@@ -138,12 +145,12 @@ func TestFollow(t *testing.T) {
 	s.ended = make(chan struct{})
 	s.mu.Unlock()
 	close(old)
+	for !slices.Contains(s.requests(), "/second/things 20 watch") { // from the bookmark on
+		time.Sleep(time.Millisecond)
+	}
 	s.watching <- event("ADDED", "f", "21")
 	f.until(watched, "b", "c", "d", "e", "f")
 	s.mu.Lock()
-	if last := s.asked[len(s.asked)-1]; last != "/second/things 20 watch" {
-		t.Errorf("the watch goes on with %s", last)
-	}
 	s.objects = []string{"c", "g"}
 	s.mu.Unlock()
 	s.watching <- `{"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}`
