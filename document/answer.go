@@ -134,8 +134,8 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, me
 		keep(&a.Conflicts, func(c *Conflict) bool { return c.saidBy(node, boot) }) +
 		keep(&a.Stories, func(s *Story) bool { return s.saidBy(node, boot) }) + cut(&a.Stories, maxStories) +
 		keep(&a.Findings, func(f *Finding) bool {
-			f.Node, f.BootID = node, boot
-			return detector.ValidIP(f.IP)
+			f.Node, f.BootID, f.ReservedNode, f.FreedBy, f.OwnerUID, f.Ranges, f.Pods = node, boot, "", time.Time{}, "", nil, 0
+			return detector.ValidIP(f.IP) && !slices.Contains(OfReporters, f.Kind)
 		}) +
 		keep(&a.Captures, func(c *Capture) bool { return c.saidBy(node, boot) }) + cut(&a.Captures, maxCaptures)
 	keep(&a.Books, func(b *Book) bool {

@@ -96,6 +96,9 @@ func TestAnswerTexts(t *testing.T) {
 	texts, sentences := 0, 0
 	var look func(path string, v reflect.Value, sentence bool)
 	check := func(path, s string, sentence bool) {
+		if path == ".Findings.ReservedNode" || path == ".Findings.OwnerUID" {
+			return // a reporter's
+		}
 		most := MaxName
 		if sentence {
 			sentences++

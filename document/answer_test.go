@@ -132,6 +132,10 @@ func fullAnswer(made time.Time) (a Answer) {
 	}
 	unbooked(a.Books, nil)
 	a.Route.To, a.Route.Holder = ToNode, nil
+	for i := range a.Findings {
+		f := &a.Findings[i]
+		f.ReservedNode, f.FreedBy, f.OwnerUID, f.Ranges, f.Pods = "", time.Time{}, "", nil, 0
+	}
 	without(a.Bindings)
 	for i := range a.Conflicts {
 		said(&a.Conflicts[i])

@@ -80,6 +80,9 @@ const (
 	Unlisted = "unlisted"
 )
 
+// OfReporters are the kinds of findings that only a reporter has: no agent reads the API server's books.
+var OfReporters = []string{Misbooked, Stale, Deleted, Overlapping, Twice, Unlisted}
+
 // FindingKinds are all kinds of findings, the most urgent first. Agents of other versions may know more.
 var FindingKinds = []string{Misbooked, Stale, Deleted, Overlapping, Mismatched, Unreserved, Twice, Unlisted, Unheld}
 

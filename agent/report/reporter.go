@@ -59,6 +59,7 @@ func (r *Report) summary() cluster.Summary {
 	if _, n := r.Table.Lost(0); n > 0 {
 		s.Findings["dad failed address"] = n
 	}
+	s.Bindings = 1 // zero is that of an older version
 	node := r.Self.NodeID()
 	for _, b := range r.Detector.Bindings(func(b *detector.Binding) bool { return b.Holder.ID.Node == node }) {
 		h := b.Holder

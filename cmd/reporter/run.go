@@ -197,6 +197,10 @@ func (r *reporter) turn(ctx context.Context, now time.Time) {
 		r.log.Info("another replica may write Events now")
 	}
 	r.waiting.Store(holds && !r.leading)
+	if r.leading && now.Sub(r.found) >= findingsEvery {
+		r.found = now
+		r.planner.Findings(r.books.Findings().Findings)
+	}
 	if !r.busy {
 		if holds && !r.leading && !now.Before(r.retry) {
 			r.begin(ctx, until)
@@ -205,10 +209,6 @@ func (r *reporter) turn(ctx context.Context, now time.Time) {
 		}
 	}
 	r.metrics.set(r.planner.Stats(), r.leading, int(r.agents.Load()))
-	if r.leading && now.Sub(r.found) >= findingsEvery {
-		r.found = now
-		r.planner.Findings(r.books.Findings().Findings)
-	}
 	r.metrics.judgements.Store(new(r.planner.Judgements(now)))
 }
 

@@ -6,27 +6,24 @@ import (
 	"github.com/dupip/dupip/document"
 )
 
-// booked decides by what only a reporter knows, where the facts of the agents leave it open: by the book of the whole cluster that the address
-// is of, and by which pods the API server has. Both must agree, so that one of them alone decides nothing else.
-//
-// If the book has the address reserved for one of the holders, whose pod the API server has, the others go: the address of a successor is
-// another one. If it has it reserved for nobody, only pods go that the API server does not have any more: they have no successor.
+// booked decides by what only a reporter knows, where the facts of the agents leave it open: if the book of the whole cluster that the address
+// is of has it reserved for one of the holders, whose pod the API server has, the others go. The address of a successor is another one. Book
+// and API server must agree, so that one of them alone decides nothing else.
 func (j *judging) booked(made *document.Judgement) (cause string) {
 	open := j.open()
 	book := j.clusterBook()
-	if book == nil || j.has(open, func(b document.Binding) bool { return isHost(b) || !isGiven(b) }) {
+	if book == nil || book.Reservation == nil || j.has(open, func(b document.Binding) bool { return isHost(b) || !isGiven(b) }) {
 		return ""
 	}
-	stay := slices.DeleteFunc(slices.Clone(open), func(n int) bool {
+	stays := slices.IndexFunc(open, func(n int) bool {
 		b := j.c.Holders[n]
-		return listing(b).Pod != document.PodListed || !runs(b) || book.Reservation != nil && !j.owns(book.Reservation, n)
+		return j.owns(book.Reservation, n) && listing(b).Pod == document.PodListed && runs(b)
 	})
-	if len(stay) == 0 || book.Reservation != nil && len(stay) > 1 {
+	if stays < 0 {
 		return ""
 	}
-	goes := slices.DeleteFunc(slices.Clone(open), func(n int) bool {
-		return slices.Contains(stay, n) || book.Reservation == nil && listing(j.c.Holders[n]).Pod != document.PodUnlisted
-	})
+	owner := open[stays : stays+1]
+	goes := slices.DeleteFunc(slices.Clone(open), func(n int) bool { return n == owner[0] })
 	for _, n := range goes {
 		if !j.told(n) {
 			return ""
@@ -36,13 +33,13 @@ func (j *judging) booked(made *document.Judgement) (cause string) {
 		b := j.c.Holders[n]
 		switch {
 		case listing(b).Pod != document.PodUnlisted:
-			j.removeBy(n, stay, document.ReasonNotReserved)
+			j.removeBy(n, owner, document.ReasonNotReserved)
 			cause = document.CauseLost
 		case isOfDeletedNode(b):
-			j.removeBy(n, stay, document.ReasonUnlisted)
+			j.removeBy(n, owner, document.ReasonUnlisted)
 			cause, made.Nodes = document.CauseDeleted, append(made.Nodes, b.NodeID())
 		default:
-			j.removeBy(n, stay, document.ReasonUnlisted)
+			j.removeBy(n, owner, document.ReasonUnlisted)
 			cause = document.CauseUnlisted
 		}
 	}

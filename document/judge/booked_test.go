@@ -50,7 +50,7 @@ func TestBooked(t *testing.T) {
 		"not known who was given it":          {given(old, detector.GivenUnknown), young, calico("young", "sandbox-young"), unknown, "open, open"},
 		"its owner is not listed":             {old, listed(young, document.PodUnlisted), calico("young", "sandbox-young"), unknown, "open, open"},
 		"deleted, and still running":          {leftOver, young, calico("young", "sandbox-young"), unlisted, "remove unlisted, keep reserved"},
-		"deleted, and reserved for nobody":    {leftOver, young, calico("", ""), unlisted, "remove unlisted, keep given"},
+		"deleted, and reserved for nobody":    {leftOver, young, calico("", ""), unknown, "open, open"},
 		"the Node is deleted":                 {orphan, young, calico("young", "sandbox-young"), deleted, "remove unlisted, keep reserved"},
 		"and the book has it for the orphan":  {orphan, young, calico("old", "sandbox-old"), unknown, "open, open"},
 		"and its agent does not answer":       {silent, young, calico("young", "sandbox-young"), deleted, "open, open"},

@@ -241,7 +241,7 @@ var laws = []law{
 			if v[n].Verdict != document.Remove || !isLive(b) || !isGiven(b) || v[n].Reason == document.ReasonOnNode {
 				continue
 			}
-			if keepsFor(c, n) || b.Listing != nil && b.Listing.Pod == document.PodUnlisted { // or there is no successor
+			if keepsFor(c, n) {
 				continue
 			}
 			// Whatever its book has for it is freed with it, and what nobody has reserved is given out again.

@@ -1,6 +1,7 @@
 package say
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ func What(f document.Finding) string {
 func booked(f document.Finding) (text string, steps []document.Step) {
 	steps = []document.Step{}
 	on := func(s document.Step) { steps = append(steps, s) }
-	pod, book := f.Pod.String(), bookName(f)
+	pod, book := cmp.Or(f.Pod.String(), f.Netns, "a pod"), bookName(f)
 	switch f.Kind {
 	case document.Misbooked:
 		text = fmt.Sprintf("%s has %s, which %s has reserved for it on node %s, and it runs on node %s.%s", pod, f.IP, book, f.ReservedNode, f.Node, freed(f))
@@ -45,7 +46,7 @@ func booked(f document.Finding) (text string, steps []document.Step) {
 		text = fmt.Sprintf("The Node %s was deleted%s, and %s on its machine: IPAM may give their addresses out again.", f.Node, since(f.Since), Plural(f.Pods, "pod runs", "pods run"))
 		on(document.Step{Text: leave, Cuts: "all pods of that machine", Node: f.Node})
 	case document.Overlapping:
-		text = fmt.Sprintf("Node %s has the range %s, which overlaps %s of node %s: pods of both may get one address.", f.Node, f.Ranges[0], f.Ranges[len(f.Ranges)-1], f.ReservedNode)
+		text = fmt.Sprintf("Node %s has the range %s of node %s: pods of both may get one address.", f.Node, strings.Join(f.Ranges, ", which overlaps "), f.ReservedNode)
 		on(document.Step{Text: "Look which range the API server has for each node. One that gives out another one has a wrong range: give it its own before it gets more pods", Command: readRanges})
 	case document.Twice:
 		text = fmt.Sprintf("The API server has two live pods with %s: %s on node %s, and %s on node %s.", f.IP, pod, f.Node, f.ReservedPod, f.ReservedNode)
@@ -60,7 +61,7 @@ func booked(f document.Finding) (text string, steps []document.Step) {
 		}
 		sandbox := &document.Pod{Sandbox: f.Sandbox}
 		on(document.Step{
-			If: "If nobody has made it without the API server", Text: "Remove its sandbox", Command: removeSandbox(sandbox), Cuts: "the pod " + pod + ", which does not come back", Node: f.Node,
+			If: "If nobody has made it without the API server", Text: "Remove its sandbox", Command: removeSandbox(sandbox), Cuts: "the pod " + pod + ", which comes back only if the kubelet has it in a file", Node: f.Node,
 		})
 	case document.Unheld:
 		switch {

@@ -92,7 +92,7 @@ func (v *voice) removal(j document.Judged) []document.Step {
 	case document.ReasonUnlisted: // the API server cannot delete it
 		if removeSandbox(b.Pod) != "" {
 			s := v.endSandbox(j.Holder, why)
-			s.Cuts = "the pod " + b.Pod.String() + ", which does not come back"
+			s.Cuts = "the pod " + b.Pod.String() + ", which comes back only if the kubelet has it in a file"
 			return []document.Step{s}
 		}
 	case document.ReasonStopped, document.ReasonReplaced:

@@ -33,8 +33,9 @@ type Reservation struct {
 	Sandbox string
 	Node    string
 	Since   time.Time
-	// Other is another pod that may use the address, too: it is being moved there.
-	Other string
+	// Other is another pod that may use the address, too: it is being moved there. Shared: several pods may have it, whoever owns it.
+	Other  string
+	Shared bool
 }
 
 // ipam is a book: the format of an IPAM's objects. Its methods are called with the lock of [Books] held.
@@ -51,6 +52,8 @@ type ipam interface {
 	object(r Reservation) place
 	// pools returns how many addresses of each pool there are, and are left.
 	pools() iter.Seq2[string, Left]
+	// primary reports whether its addresses are those that Pods have in the API server, and not those of second networks.
+	primary() bool
 	// grace is how long a reservation that seems to be leaked is kept; zero if the IPAM frees none by itself.
 	grace() time.Duration
 	// ended returns the reservations that have ended since the last call, if they are not too many.
@@ -232,11 +235,14 @@ func (b *Books) Of(ip netip.Addr) (list []document.Book) {
 	for name, book := range b.names() {
 		r, reserved := book.reservation(ip)
 		pool := book.pool(ip)
-		if !b.running || !current(book.sources()...) || !reserved && pool == "" {
+		if !b.running || !b.opts.Answers() || !current(book.sources()...) || !reserved && pool == "" {
 			continue
 		}
 		doc := document.Book{Kind: name, CNINetwork: pool, Covers: true}
-		if reserved {
+		switch {
+		case r.Shared:
+			doc.Error = "several pods may have the address: a virtual machine moves from one to the other"
+		case reserved:
 			doc.Reservation = r.document(time.Time{})
 		}
 		if f, known := b.former[ip]; known && f.book == name {
@@ -253,7 +259,7 @@ func (b *Books) About(c *document.Conflict) {
 	c.Books = append(slices.Clone(c.Books), b.Of(c.IP)...)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.running || !current(b.pods.source, b.nodes.source) {
+	if !b.running || !b.opts.Answers() || !current(b.pods.source, b.nodes.source) {
 		return
 	}
 	c.Holders = slices.Clone(c.Holders)

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 	"unique"
-
-	"github.com/dupip/dupip/document"
 )
 
 // calico is the book of Calico's IPAM in the API server: the attributes of its blocks say who owns an address. Whose a block is says nothing,
@@ -64,6 +62,8 @@ func newCalico() ipam {
 
 func (c *calico) sources() []*source { return []*source{c.blocks, c.ranges} }
 
+func (c *calico) primary() bool { return true }
+
 func (c *calico) grace() time.Duration { return calicoGrace }
 
 // calicoBlock is what is read of an IPAMBlock.
@@ -85,7 +85,11 @@ type calicoBlock struct {
 
 func (c *calico) takeBlock(o *calicoBlock) (int, error) {
 	s := o.Spec
-	if !s.CIDR.IsValid() || len(s.Allocations) > maxBlock || s.Deleted {
+	if s.Deleted { // it is empty, and about to go
+		c.dropBlock(o.key())
+		return 0, nil
+	}
+	if !s.CIDR.IsValid() || s.CIDR.Addr().Is4In6() || sizeOf(s.CIDR) > maxBlock || float64(len(s.Allocations)) > sizeOf(s.CIDR) {
 		return 0, errors.New("it is no block")
 	}
 	old := c.byName[o.key()]
@@ -110,15 +114,15 @@ func (c *calico) takeBlock(o *calicoBlock) (int, error) {
 // calicoReservation reads the attributes of an allocation. Those of a tunnel's address have no pod, and of a virtual machine the handle stays
 // as it moves from pod to pod.
 func calicoReservation(ip netip.Addr, handle string, owner, alternate map[string]string) Reservation {
-	r := Reservation{IP: ip}
-	if len(owner["node"]) <= document.MaxName { // one that no Node may have is a finding, too
+	isMachine := strings.Contains(handle, ".vmi.")
+	r := Reservation{IP: ip, Other: podName(alternate["namespace"], alternate["pod"]), Shared: isMachine || len(alternate) > 0}
+	if isName(owner["node"]) {
 		r.Node = unique.Make(owner["node"]).Value()
 	}
-	if r.Pod = podName(owner["namespace"], owner["pod"]); r.Pod == "" || strings.Contains(handle, ".vmi.") || strings.HasPrefix(handle, "windows-reserved") {
-		r.Pod = ""
+	if isMachine || strings.HasPrefix(handle, "windows-reserved") {
 		return r
 	}
-	r.Other = podName(alternate["namespace"], alternate["pod"])
+	r.Pod = podName(owner["namespace"], owner["pod"])
 	r.Sandbox = sandboxOf(handle[strings.LastIndex(handle, ".")+1:])
 	// The time is in the format of Go's time.Time.String.
 	r.Since, _ = time.Parse("2006-01-02 15:04:05.999999999 -0700 MST", owner["timestamp"])
@@ -153,8 +157,8 @@ type calicoIPPool struct {
 
 func (c *calico) takePool(o *calicoIPPool) (int, error) {
 	s := o.Spec
-	if !s.CIDR.IsValid() {
-		return 0, errors.New("it has no range")
+	if _, err := parseRange(s.CIDR.String(), widest4, widest6); err != nil {
+		return 0, err
 	}
 	if s.BlockSize == 0 {
 		s.BlockSize = s.CIDR.Addr().BitLen() - 6 // the default: 64 addresses

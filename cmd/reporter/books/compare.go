@@ -20,10 +20,10 @@ const (
 	slowest      = 5 * time.Second
 	// apart is for how long they must differ before that is a finding. Then the objects are read again: a watch may be late.
 	apart = 10 * time.Second
-	// maxAgain bounds the objects that are read again after one comparison.
+	// maxAgain bounds the objects that are read again after one comparison, the most urgent first.
 	maxAgain = 20
-	// maxFindings bounds the findings that are kept.
-	maxFindings = 1024
+	// maxFindings bounds the findings that are kept, maxDifferences what may become some, of one kind.
+	maxFindings, maxDifferences = 1024, 8192
 	// maxFormer bounds the reservations that have ended while their holders live.
 	maxFormer = 4096
 )
@@ -33,6 +33,7 @@ type difference struct {
 	document.Finding
 	after   time.Duration
 	objects []place
+	agent   *agent // of the node that it is about; nil for none
 	// freed: what looks for leaked addresses will free this one, after grace.
 	freed bool
 	grace time.Duration
@@ -48,18 +49,26 @@ func candidateOf(f *document.Finding) candidate {
 	return candidate{f.Kind, f.Book, f.NodeID(), f.Pod.String(), cmp.Or(f.ReservedPod.String(), f.ReservedNode), f.IP}
 }
 
-// since is when a difference was seen first. again: its objects were read again since it was due. told: it is a finding.
-type since struct {
-	at          time.Time
-	again, told bool
-	round       int
+// sighting is when a difference was seen first, and when the second reading of the agent and of the objects was asked for: zero for not yet.
+type sighting struct {
+	at, again time.Time
+	read      bool // the objects were
+	told      bool // it is a finding
+	round     int
+}
+
+// again is a sighting that waits for its second reading.
+type again struct {
+	*sighting
+	objects []place
 }
 
 // comparison is what is found.
 type comparison struct {
-	differ  map[candidate]*since
+	differ  map[candidate]*sighting
 	round   int
-	waiting bool // a difference is not decided yet
+	waiting bool           // a difference is not decided yet
+	byKind  map[string]int // differences
 	found   []document.Finding
 	omitted int
 	former  map[netip.Addr]former
@@ -75,7 +84,7 @@ type former struct {
 }
 
 func newComparison() comparison {
-	return comparison{differ: make(map[candidate]*since), former: make(map[netip.Addr]former)}
+	return comparison{differ: make(map[candidate]*sighting), former: make(map[netip.Addr]former)}
 }
 
 // compare compares until ctx ends.
@@ -91,24 +100,28 @@ func (b *Books) compare(ctx context.Context) {
 		}
 		b.mu.Lock()
 		began := time.Now()
-		again := b.step(began)
+		waiting := b.step(began)
 		wait = min(max(compareEvery, share*time.Since(began)), slowest)
 		b.mu.Unlock()
-		b.readAgain(ctx, again)
+		b.readAgain(ctx, waiting)
 	}
 }
 
 // readAgain reads objects again, so that the next comparison decides.
-func (b *Books) readAgain(ctx context.Context, again []place) {
-	for _, o := range again {
-		if o.of.get(ctx, b, o.key, o.path) != nil { // later, then
-			b.mu.Lock()
-			for _, s := range b.differ {
-				s.again = s.told
+func (b *Books) readAgain(ctx context.Context, list []again) {
+	failed, done := false, make(map[string]bool)
+	for _, w := range list {
+		for _, o := range w.objects {
+			if o.path != "" && !done[o.path] && !failed {
+				failed = o.of.get(ctx, b, o.key, o.path) != nil // the others later, too
+				done[o.path] = true
 			}
-			b.mu.Unlock()
-			break
 		}
+		b.mu.Lock()
+		if w.read = !failed; failed {
+			w.again = time.Time{}
+		}
+		b.mu.Unlock()
 	}
 }
 
@@ -121,8 +134,8 @@ func (b *Books) sources() []*source {
 	return list
 }
 
-// step compares once, if anything has changed or is to be decided. It returns the objects that are to be read again.
-func (b *Books) step(now time.Time) (again []place) {
+// step compares once, if anything has changed or is to be decided. It returns what is to be read again.
+func (b *Books) step(now time.Time) (list []again) {
 	changed := b.wire.changed || b.waiting
 	for _, s := range b.sources() {
 		changed, s.changed = changed || s.changed, false
@@ -131,27 +144,28 @@ func (b *Books) step(now time.Time) (again []place) {
 		return nil
 	}
 	b.round++
-	b.at, b.waiting = now, false
-	b.found, b.omitted = nil, 0
-	for _, d := range b.differences(now) {
+	before := b.found
+	b.at, b.waiting, b.found, b.omitted = now, false, nil, 0
+	all := b.differences(now)
+	slices.SortStableFunc(all, func(x, y difference) int { return cmp.Compare(urgency(x.Kind), urgency(y.Kind)) })
+	objects := 0
+	for _, d := range all {
 		key := candidateOf(&d.Finding)
 		s := b.differ[key]
 		if s == nil {
-			s = &since{at: now}
+			s = &sighting{at: now}
 			b.differ[key] = s
 		}
 		s.round = b.round
-		due := now.Sub(s.at) >= max(d.after, apart)
+		due := !s.told && now.Sub(s.at) >= max(d.after, apart)
 		switch {
-		case s.told:
-		case due && s.again:
+		case due && s.read && (d.agent == nil || d.agent.isCurrent(s.again)):
 			s.told = true
-		case due && len(again)+len(d.objects) <= maxAgain:
-			s.again = true
-			for _, o := range d.objects {
-				if o.path != "" && !slices.Contains(again, o) {
-					again = append(again, o)
-				}
+		case due && s.again.IsZero() && objects+len(d.objects) <= maxAgain:
+			objects += len(d.objects)
+			s.again, s.read = now, false
+			if list = append(list, again{s, d.objects}); d.agent != nil {
+				d.agent.again = true
 			}
 		}
 		switch {
@@ -163,11 +177,32 @@ func (b *Books) step(now time.Time) (again []place) {
 			b.found = append(b.found, d.finding(s.at))
 		}
 	}
-	maps.DeleteFunc(b.differ, func(_ candidate, s *since) bool { return s.round != b.round })
+	b.keepUnread(before)
+	maps.DeleteFunc(b.differ, func(_ candidate, s *sighting) bool { return s.round != b.round })
+	for _, n := range b.byKind {
+		b.omitted += max(n-maxDifferences, 0)
+	}
 	slices.SortFunc(b.found, func(x, y document.Finding) int {
-		return cmp.Or(cmp.Compare(slices.Index(document.FindingKinds, x.Kind), slices.Index(document.FindingKinds, y.Kind)), x.IP.Compare(y.IP), cmp.Compare(x.Node, y.Node))
+		return cmp.Or(cmp.Compare(urgency(x.Kind), urgency(y.Kind)), x.IP.Compare(y.IP), cmp.Compare(x.Node, y.Node))
 	})
-	return again
+	return list
+}
+
+func urgency(kind string) int { return slices.Index(document.FindingKinds, kind) }
+
+// keepUnread keeps what was found in books that cannot be read now.
+func (b *Books) keepUnread(found []document.Finding) {
+	unread := func(name string) bool { return b.ipams[name] != nil && !current(b.ipams[name].sources()...) }
+	for _, f := range found {
+		if unread(f.Book) && len(b.found) < maxFindings {
+			b.found = append(b.found, f)
+		}
+	}
+	for key, s := range b.differ {
+		if unread(key.book) {
+			s.round = b.round
+		}
+	}
 }
 
 // finding is the difference that was seen first at a time.

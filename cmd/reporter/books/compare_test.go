@@ -142,11 +142,11 @@ func TestFindings(t *testing.T) {
 		"a range of another node": {func(w *world) {
 			w.node("n1", "10.2.1.0/24")
 			w.node("n2", "10.2.2.0/24")
-			w.agent("n2").summary.Ranges = []string{"10.2.1.1-10.2.1.254", "10.2.2.1-10.2.2.254"}
+			w.ranges("n2", "10.2.1.1-10.2.1.254", "10.2.2.1-10.2.2.254")
 		}, 0, []string{"overlapping  on n2 of n1"}},
 		"a range of every node": {func(w *world) {
 			for _, name := range []string{"n1", "n2", "n3"} {
-				w.agent(name).summary.Ranges = []string{"10.88.0.1-10.88.255.254", "nonsense", "10.3.0.9-10.3.0.1"}
+				w.ranges(name, "10.88.0.1-10.88.255.254", "nonsense", "10.3.0.9-10.3.0.1")
 			}
 		}, time.Hour, nil},
 	} {

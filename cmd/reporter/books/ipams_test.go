@@ -41,7 +41,7 @@ func load(t *testing.T, name string) (*Books, ipam) {
 	if err := json.Unmarshal(text, &objects); err != nil {
 		t.Fatal(err)
 	}
-	b := New(Options{Names: Names()})
+	b := New(testOptions(nil))
 	b.running, b.pods, b.nodes, b.comparison = true, newPods(), newNodes(), newComparison()
 	book := ipams[slices.Index(Names(), name)-1].make()
 	b.ipams = map[string]ipam{name: book}
@@ -59,6 +59,17 @@ func run(b *Books, node, pod, sandbox, ip string) {
 		b.wire.agents[node] = a
 	}
 	if pod != "" {
+		if b.pods.byName[pod] == nil {
+			namespace, name, _ := strings.Cut(pod, "/")
+			podIP := ip
+			if _, second := b.ipams["whereabouts"]; second {
+				podIP = "10.9.9.9"
+			}
+			text := fmt.Sprintf(`{"metadata":{"namespace":%q,"name":%q},"spec":{"nodeName":%q},"status":{"podIPs":[{"ip":%q}]}}`, namespace, name, node, podIP)
+			if err := b.pods.change(json.RawMessage(text), false); err != nil {
+				panic(err)
+			}
+		}
 		a.held = append(a.held, held{ip: netip.MustParseAddr(ip), node: node, pod: pod, sandbox: sandbox})
 	}
 }
@@ -138,7 +149,7 @@ func TestIPAMs(t *testing.T) {
 		{"a node that was replaced", "azure", []runs{{aks + "0", "shop/web-0", "", "10.241.0.5"}}, []string{stale1}},
 		{
 			"an address of another node", "azure",
-			[]runs{{aks + "0", "shop/web-0", "", "10.242.0.7"}},
+			[]runs{{aks + "0", "shop/web-0", "", "10.242.0.7"}, {aks + "0", "shop/web-1", "", "10.241.0.8"}, {aks + "0", "shop/web-2", "", "10.241.0.9"}},
 			[]string{"misbooked 10.242.0.7 shop/web-0 on " + aks + "0, for  on " + aks + "2 " + nncs + aks + "2 " + nncs + aks + "0", stale1},
 		},
 		{
@@ -146,6 +157,7 @@ func TestIPAMs(t *testing.T) {
 			[]runs{{aks + "0", "shop/web-0", "", "10.243.0.7"}, {aks + "0", "shop/web-1", "", "10.242.0.9"}, {"other", "shop/web-2", "", "10.242.0.7"}, {aks + "2", "", "", ""}},
 			[]string{stale1},
 		},
+		{"pods with addresses of another IPAM", "cilium", []runs{{aws0, "shop/web-3", "", "10.8.0.70"}, {aws0, "shop/web-4", "", "10.8.0.71"}}, nil},
 		{"no agent has the name of a Node", "azure", []runs{{"other", "shop/web-2", "", "10.242.0.7"}}, []string{stale1}},
 		{
 			"pods where they belong, and one that is gone", "cilium",
@@ -154,7 +166,7 @@ func TestIPAMs(t *testing.T) {
 		},
 		{
 			"a pod with an address of another node's range", "cilium",
-			[]runs{{aws0, "shop/web-3", "", "10.8.0.70"}},
+			[]runs{{aws0, "shop/web-3", "", "10.8.0.70"}, {aws0, "shop/web-4", "", "10.7.0.8"}, {aws0, "shop/web-5", "", "10.7.0.9"}},
 			[]string{"misbooked 10.8.0.70 shop/web-3 on " + aws0 + ", for  on " + aws1 + " " + ciliums + aws1 + " " + ciliums + aws0},
 		},
 		{

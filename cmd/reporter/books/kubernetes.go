@@ -40,6 +40,7 @@ type podObject struct {
 		HostNetwork bool
 	}
 	Status struct {
+		Phase      string
 		PodIPs     []struct{ IP string }
 		Conditions []struct{ Type, Status string }
 	}
@@ -47,6 +48,9 @@ type podObject struct {
 
 func (p *pods) take(o *podObject) (int, error) {
 	p.drop(o.key())
+	if o.Status.Phase == "Succeeded" || o.Status.Phase == "Failed" { // it was read again, and has left what is watched
+		return 0, nil
+	}
 	made := &pod{
 		name: o.key(), uid: o.Metadata.UID, node: unique.Make(o.Spec.NodeName).Value(), created: o.Metadata.CreationTimestamp,
 		ending: !o.Metadata.DeletionTimestamp.IsZero(), mirror: o.Metadata.Annotations["kubernetes.io/config.mirror"] != "",

@@ -83,6 +83,8 @@ func (n *nodeBook) owners() map[string]string { return n.uids }
 
 func (n *nodeBook) sources() []*source { return []*source{n.source} }
 
+func (n *nodeBook) primary() bool { return true }
+
 func (n *nodeBook) reservations() iter.Seq[Reservation] {
 	return func(yield func(Reservation) bool) {
 		for _, list := range n.pods {

@@ -42,10 +42,16 @@ func (b *Books) differences(now time.Time) []difference {
 		} else {
 			v.agents[a.name] = a
 		}
+	}
+	for _, a := range v.agents {
+		if a == nil {
+			continue // two boots of a node, or namesakes: one of them is about to go
+		}
 		for i := range a.held {
 			v.holders[a.held[i].ip] = append(v.holders[a.held[i].ip], &a.held[i])
 		}
 	}
+	b.byKind = make(map[string]int)
 	v.all = len(b.nodes.byName) > 0
 	for name := range b.nodes.byName {
 		v.all = v.all && v.agents[name].sees()
@@ -76,13 +82,41 @@ func (b *Books) differences(now time.Time) []difference {
 // add adds a difference about a holder.
 func (v *view) add(kind, book string, h *held, d difference) {
 	d.Kind, d.Book, d.IP, d.Holder, d.Sandbox = kind, book, h.ip, h.document(), h.sandbox
-	d.Contested = len(v.holders[h.ip]) > 1
-	v.list = append(v.list, d)
+	v.put(d)
 }
 
-// owns reports whether a reservation is that of a holder.
+// put adds a difference, unless there are too many of its kind.
+func (v *view) put(d difference) {
+	if v.byKind[d.Kind]++; v.byKind[d.Kind] <= maxDifferences {
+		d.agent, d.Contested = v.agents[d.Node], v.contested(d.IP)
+		v.list = append(v.list, d)
+	}
+}
+
+// contested reports whether an address has two holders in one network.
+func (v *view) contested(ip netip.Addr) bool {
+	networks := make(map[string]bool)
+	for _, h := range v.holders[ip] {
+		if networks[h.network] {
+			return true
+		}
+		networks[h.network] = true
+	}
+	return false
+}
+
+// owns reports whether a reservation is that of a holder. The sandbox says more than the name, which a successor may have.
 func owns(r Reservation, h *held) bool {
+	if r.Sandbox != "" && h.sandbox != "" && r.Sandbox != h.sandbox {
+		return h.pod != "" && r.Other == h.pod
+	}
 	return r.Sandbox != "" && r.Sandbox == h.sandbox || h.pod != "" && (r.Pod == h.pod || r.Other == h.pod)
+}
+
+// isPodIP reports whether the API server has the address as one of the holder's Pod: books of IPAMs are about no other interfaces of pods.
+func (v *view) isPodIP(h *held) bool {
+	p := v.pods.of(h)
+	return p != nil && slices.Contains(p.addresses, h.ip)
 }
 
 // podOf is the document of a pod by its "namespace/name", nil for none.
@@ -92,11 +126,6 @@ func podOf(name string) *document.Pod {
 	}
 	return nil
 }
-
-// podObject is where a Pod is.
-func (v *view) podObject(name string) place { return v.pods.place(name) }
-
-func (v *view) nodeObject(name string) place { return v.nodes.place(name) }
 
 // isDeleted reports whether there is no Node of the name of an agent's node, or of one that a book has.
 func (b *Books) isDeleted(name string) bool {
@@ -111,7 +140,7 @@ func (v *view) reserved(name string, book ipam) {
 	objects := func(r Reservation, pods ...string) (list []place) {
 		list = append(list, book.object(r))
 		for _, pod := range pods {
-			list = append(list, v.podObject(pod))
+			list = append(list, v.pods.place(pod))
 		}
 		return list
 	}
@@ -126,20 +155,19 @@ func (v *view) reserved(name string, book ipam) {
 		}
 		h := v.holders[r.IP][i]
 		uses[h.node], own = true, own+1
-		if nodes || r.Node == "" || r.Node == h.node || r.Other != "" {
+		if nodes || r.Node == "" || r.Node == h.node || r.Other != "" || v.pods.of(h) == nil {
 			continue
 		}
-		d := difference{objects: objects(r), freed: book.grace() > 0, grace: book.grace()}
-		if v.isDeleted(r.Node) {
-			d.grace = 0
-		}
+		d := v.freed(book, r)
+		d.objects = objects(r)
 		d.CNINetwork, d.ReservedFor, d.ReservedPod, d.ReservedNode = book.pool(r.IP), r.Sandbox, podOf(r.Pod), r.Node
 		v.add(document.Misbooked, name, h, d)
 	}
 	var others []*held // in a pool, without a reservation of their own
 	for _, list := range v.holders {
 		for _, h := range list {
-			if r, ok := book.reservation(h.ip); book.pool(h.ip) != "" && (!ok || r.Pod != "" && !owns(r, h)) {
+			r, ok := book.reservation(h.ip)
+			if book.pool(h.ip) != "" && (!ok || r.Pod != "" && !owns(r, h)) && (v.isPodIP(h) || !book.primary() && v.pods.of(h) != nil) && !v.agents[h.node].gives(h.ip) {
 				others = append(others, h)
 			}
 		}
@@ -161,23 +189,42 @@ func (v *view) reserved(name string, book ipam) {
 	}
 }
 
+// freed is a difference for which the IPAM frees a reservation: after its grace, or at once if the Node does not exist.
+func (v *view) freed(book ipam, r Reservation) (d difference) {
+	if d.freed = book.grace() > 0; !v.isDeleted(r.Node) {
+		d.grace = book.grace()
+	}
+	return d
+}
+
 // placed compares the addresses of nodes: an object may belong to an earlier node of the name, and a pod may have the address of another node.
 func (v *view) placed(name string, book ipam, nodes byNode) {
 	for node, uid := range nodes.owners() {
 		if live, there := v.nodes.byName[node]; there && live.uid != "" && live.uid != uid {
-			d := difference{objects: []place{book.object(Reservation{Node: node}), v.nodeObject(node)}}
+			d := difference{objects: []place{book.object(Reservation{Node: node}), v.nodes.place(node)}}
 			d.Kind, d.Book, d.Node, d.OwnerUID = document.Stale, name, node, uid
-			v.list = append(v.list, d)
+			v.put(d)
 		}
 	}
+	own, others := make(map[string]int), make(map[string][]*held) // by node
 	for _, list := range v.holders {
 		for _, h := range list {
-			node := nodes.nodeOf(h.ip)
-			if h.pod == "" || node == "" || node == h.node || !nodes.has(h.node) {
-				continue
+			switch node := nodes.nodeOf(h.ip); {
+			case node == h.node:
+				own[h.node]++
+			case node != "" && nodes.has(h.node) && v.isPodIP(h):
+				others[h.node] = append(others[h.node], h)
 			}
-			d := difference{objects: []place{book.object(Reservation{Node: node}), book.object(Reservation{Node: h.node})}}
-			d.ReservedNode = node
+		}
+	}
+	for node, list := range others {
+		if own[node] <= len(list) { // its pods have addresses of another IPAM
+			continue
+		}
+		for _, h := range list {
+			of := nodes.nodeOf(h.ip)
+			d := difference{objects: []place{book.object(Reservation{Node: of}), book.object(Reservation{Node: node})}}
+			d.ReservedNode = of
 			v.add(document.Misbooked, name, h, d)
 		}
 	}
@@ -188,24 +235,25 @@ func (v *view) placed(name string, book ipam, nodes byNode) {
 func (v *view) unheld(name string, book ipam, r Reservation) {
 	a, known := v.agents[r.Node]
 	seen := known && a.sees() || !known && v.isDeleted(r.Node) || r.Node == "" && v.all
-	if p := v.pods.byName[r.Pod]; p != nil && (r.Node == "" || len(p.addresses) == 0 || slices.Contains(p.addresses, r.IP)) {
-		return // it is being made, or its interface is missing; a book without nodes may be that of a second network
+	if p := v.pods.byName[r.Pod]; p != nil && (!book.primary() || len(p.addresses) == 0 || slices.Contains(p.addresses, r.IP)) {
+		return // it is being made, or its interface is missing
 	}
 	if len(v.holders[r.IP]) > 0 || !seen || v.now.Sub(r.Since) < unheldAfter {
 		return
 	}
-	d := difference{after: unheldAfter, objects: []place{book.object(r), v.podObject(r.Pod)}, freed: book.grace() > 0, grace: book.grace()}
-	if v.isDeleted(r.Node) {
-		d.grace = 0
-	}
+	d := v.freed(book, r)
+	d.after, d.objects = unheldAfter, []place{book.object(r), v.pods.place(r.Pod)}
 	d.Kind, d.Book, d.IP, d.Node, d.CNINetwork = document.Unheld, name, r.IP, r.Node, book.pool(r.IP)
 	d.ReservedFor, d.ReservedPod, d.ReservedNode = r.Sandbox, podOf(r.Pod), r.Node
-	v.list = append(v.list, d)
+	v.put(d)
 }
 
 // kubernetes compares the addresses of Pods.
 func (v *view) kubernetes() {
 	for ip, all := range v.pods.byIP {
+		if v.opts.Rules.Shared(ip) || v.mayBeShared(ip) {
+			continue
+		}
 		list := all
 		if isOut := func(p *pod) bool { return p.ending || !p.ready }; len(all) > 1 || isOut(all[0]) {
 			list = slices.DeleteFunc(slices.Clone(all), isOut)
@@ -217,33 +265,45 @@ func (v *view) kubernetes() {
 		first := list[0]
 		a := v.agents[first.node]
 		if len(list) == 1 && (a == nil || !a.sees() || v.now.Sub(first.created) < missingAfter ||
-			slices.ContainsFunc(v.holders[ip], func(h *held) bool { return h.node == first.node })) {
+			a.unlike[ip] || slices.ContainsFunc(v.holders[ip], func(h *held) bool { return h.node == first.node })) {
 			continue
 		}
-		d := difference{objects: []place{v.podObject(first.name)}}
+		d := difference{objects: []place{v.pods.place(first.name)}}
 		d.Book, d.IP, d.Node, d.Pod = Kubernetes, ip, first.node, podOf(first.name)
-		d.Contested = len(v.holders[ip]) > 1
 		if len(list) > 1 {
 			d.Kind, d.ReservedPod, d.ReservedNode, d.after = document.Twice, podOf(list[1].name), list[1].node, staleAfter
-			d.objects = append(d.objects, v.podObject(list[1].name))
-			v.list = append(v.list, d)
+			d.objects = append(d.objects, v.pods.place(list[1].name))
+			v.put(d)
 			continue
 		}
 		d.Kind, d.ReservedPod, d.Pod, d.after = document.Unheld, d.Pod, nil, missingAfter
-		v.list = append(v.list, d)
+		v.put(d)
 	}
 	for _, list := range v.holders {
 		for _, h := range list {
 			if h.pod != "" && v.pods.of(h) == nil && !v.isDeleted(h.node) {
-				v.add(document.Unlisted, Kubernetes, h, difference{after: missingAfter, objects: []place{v.podObject(h.pod)}})
+				v.add(document.Unlisted, Kubernetes, h, difference{after: missingAfter, objects: []place{v.pods.place(h.pod)}})
 			}
 		}
 	}
 }
 
+// mayBeShared reports whether a book says that several pods may have an address: while a virtual machine moves.
+func (v *view) mayBeShared(ip netip.Addr) bool {
+	for _, book := range v.names() {
+		if r, ok := book.reservation(ip); ok && r.Shared {
+			return true
+		}
+	}
+	return false
+}
+
 // deleted: pods run on a node that is no Node any more.
 func (v *view) deleted() {
-	for _, a := range v.wire.agents {
+	for _, a := range v.agents {
+		if a == nil {
+			continue
+		}
 		running := make(map[string]bool)
 		for _, h := range a.held {
 			if h.pod != "" {
@@ -256,9 +316,9 @@ func (v *view) deleted() {
 		if v.nodes.deleted[a.name].IsZero() { // before the list was read
 			v.nodes.deleted[a.name] = v.now.Round(0)
 		}
-		d := difference{objects: []place{v.nodeObject(a.name)}}
+		d := difference{objects: []place{v.nodes.place(a.name)}}
 		d.Kind, d.Book, d.Node, d.BootID, d.Pods, d.Since = document.Deleted, Kubernetes, a.name, a.held[0].boot, len(running), v.nodes.deleted[a.name]
-		v.list = append(v.list, d)
+		v.put(d)
 	}
 }
 
@@ -277,14 +337,9 @@ func (v *view) overlapping() {
 			all = append(all, span{p.Addr(), lastAddr(p), p.String(), name, false})
 		}
 	}
-	for _, a := range v.wire.agents {
-		for _, text := range a.summary.Ranges {
-			first, last, _ := strings.Cut(text, "-")
-			from, err1 := netip.ParseAddr(first)
-			to, err2 := netip.ParseAddr(last)
-			if err1 == nil && err2 == nil && from.Compare(to) <= 0 {
-				all = append(all, span{from, to, text, a.name, true})
-			}
+	for _, a := range v.agents {
+		if a != nil {
+			all = append(all, a.ranges...)
 		}
 	}
 	slices.SortFunc(all, func(x, y span) int { return x.first.Compare(y.first) })
@@ -299,9 +354,9 @@ func (v *view) overlapping() {
 			if y.gives || x.gives == y.gives && y.node < x.node {
 				x, y = y, x
 			}
-			d := difference{objects: []place{v.nodeObject(x.node), v.nodeObject(y.node)}}
+			d := difference{objects: []place{v.nodes.place(x.node), v.nodes.place(y.node)}}
 			d.Kind, d.Book, d.Node, d.ReservedNode, d.Ranges = document.Overlapping, Kubernetes, x.node, y.node, []string{x.text, y.text}
-			v.list = append(v.list, d)
+			v.put(d)
 		}
 		open = append(open, s)
 	}

@@ -55,6 +55,9 @@ type source struct {
 	broken  map[string]bool // those that cannot be read
 	total   int             // of reservations
 	changed bool            // since the last comparison
+	// again is the object that is being read again, overtaken: a watch has told of it meanwhile.
+	again     string
+	overtaken bool
 }
 
 // decoded is an object that is not taken yet. take returns how many reservations it has.
@@ -140,6 +143,7 @@ func (s *source) put(o decoded, err error) error {
 // change takes a change as a watch tells it.
 func (s *source) change(text json.RawMessage, deleted bool) error {
 	o, err := s.decode(text)
+	s.overtaken = s.overtaken || o.key() == s.again
 	if deleted && o.named() {
 		s.remove(o.key())
 		return nil
@@ -170,7 +174,7 @@ func (s *source) follow(ctx context.Context, b *Books) {
 		if err == nil { // the watch has lasted for its time
 			continue
 		}
-		if kube.Is(err, http.StatusGone) || errors.Is(err, errTooMany) {
+		if refused(err) || errors.Is(err, errTooMany) {
 			version = ""
 		}
 		if time.Since(began) > maxPause {
@@ -200,6 +204,13 @@ func (s *source) follow(ctx context.Context, b *Books) {
 	}
 }
 
+// refused reports whether the API server has refused a watch, so that the list is read again: the version is too old (410), or the resource is
+// gone. It goes on where it was after a failure, and when it has to wait.
+func refused(err error) bool {
+	status, ok := errors.AsType[*kube.StatusError](err)
+	return ok && status.Code != http.StatusTooManyRequests
+}
+
 // watch takes changes until the API server ends the watch.
 func (s *source) watch(ctx context.Context, b *Books, version string) (last string, err error) {
 	w, err := b.opts.API.Watch(ctx, s.path, s.query, version)
@@ -223,6 +234,7 @@ func (s *source) readAll(ctx context.Context, b *Books) (version string, err err
 	for key := range maps.Keys(s.objects) {
 		before[key] = true
 	}
+	delete(s.broken, "")
 	b.mu.Unlock()
 	found := ""
 	for _, path := range s.paths {
@@ -272,18 +284,23 @@ func (s *source) place(key string) place {
 // lastOf is the last part of a path, or of a key.
 func lastOf(path string) string { return path[strings.LastIndex(path, "/")+1:] }
 
-// get reads one object again, by its path.
+// get reads one object again, by its path. What a watch tells of it meanwhile is newer.
 func (s *source) get(ctx context.Context, b *Books, key, path string) error {
+	b.mu.Lock()
+	s.again, s.overtaken = key, false
+	b.mu.Unlock()
 	text, err := b.opts.API.Get(ctx, path)
-	gone := kube.Is(err, http.StatusNotFound)
-	if err != nil && !gone {
-		return err
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if gone {
+	s.again = ""
+	switch gone := kube.Is(err, http.StatusNotFound); {
+	case s.overtaken:
+		return nil
+	case gone:
 		s.remove(key)
 		return nil
+	case err != nil:
+		return err
 	}
 	return s.change(text, false)
 }

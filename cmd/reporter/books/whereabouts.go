@@ -43,6 +43,8 @@ func newWhereabouts() ipam {
 
 func (w *whereabouts) sources() []*source { return []*source{w.ranged, w.single} }
 
+func (w *whereabouts) primary() bool { return false }
+
 func (w *whereabouts) grace() time.Duration { return whereaboutsGrace }
 
 // whereaboutsPool is what is read of an IPPool.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,12 +16,13 @@ import (
 )
 
 const (
-	// askEvery is how often the nodes are asked whose bindings have changed, maxAsking of them at a time, and how long one may take.
+	// askEvery is how often the nodes are asked whose bindings have changed, maxAsking of them at a time, which leaves enough of the queries to
+	// people, and how long one may take.
 	askEvery  = time.Second
-	maxAsking = 4
-	askTime   = 5 * time.Second
-	// askAgain is how long a node that does not answer is left alone.
-	askAgain = 5 * time.Second
+	maxAsking = 3
+	askTime   = 3 * time.Second
+	// askAgain is how long a node that does not answer is left alone; each time twice as long, up to maxAskAgain.
+	askAgain, maxAskAgain = 5 * time.Second, time.Minute
 	// sandboxID is how many characters of the id of a sandbox a binding has.
 	sandboxID = 13
 )
@@ -28,6 +30,7 @@ const (
 // held is an address that a pod has on the wire.
 type held struct {
 	ip            netip.Addr
+	network       string
 	node, boot    string
 	pod, uid      string // "namespace/name", empty if it is not known
 	sandbox       string
@@ -49,11 +52,27 @@ func (h *held) document() document.Holder {
 type agent struct {
 	name    string
 	summary cluster.Summary
-	asked   time.Time // not before this again
-	has     uint64    // the hash of held
-	omitted bool      // held has not all
+	ranges  []span // those of the summary
+	// Of what it was asked: not before next again, after that pause, and whether it is being asked, or has to be although nothing has changed.
+	next          time.Time
+	pause         time.Duration
+	asking, again bool
+	// has is the hash of held, omitted: held has not all. unlike are the addresses of networks, or kinds, that are not compared.
+	has     uint64
+	omitted bool
 	held    []held
+	unlike  map[netip.Addr]bool
 	at      time.Time // when it answered last; zero for never
+}
+
+// isCurrent reports whether an agent has answered after a time, and has not said since then that something has changed.
+func (a *agent) isCurrent(after time.Time) bool {
+	return a.at.After(after) && a.has == a.summary.Bindings
+}
+
+// gives reports whether the node's own book gives out an address.
+func (a *agent) gives(ip netip.Addr) bool {
+	return slices.ContainsFunc(a.ranges, func(s span) bool { return s.first.Compare(ip) <= 0 && ip.Compare(s.last) <= 0 })
 }
 
 // complete reports whether the node sees all interfaces of its pods.
@@ -97,7 +116,18 @@ func (b *Books) Summary(node string, s cluster.Summary) {
 		a = &agent{name: cluster.NodeName(node)}
 		b.wire.agents[node] = a
 	}
-	a.summary, b.wire.changed = s, true
+	a.summary, b.wire.changed, a.ranges = s, true, nil
+	for _, text := range s.Ranges {
+		first, last, _ := strings.Cut(text, "-")
+		from, err1 := netip.ParseAddr(first)
+		to, err2 := netip.ParseAddr(last)
+		if err1 == nil && err2 == nil && from.Compare(to) <= 0 {
+			a.ranges = append(a.ranges, span{from, to, text, a.name, true})
+		}
+	}
+	if s.Bindings == 0 { // of a version that does not say when they change
+		a.has, a.held, a.at = 0, nil, time.Time{}
+	}
 }
 
 // Members takes the members of gossip.
@@ -118,37 +148,50 @@ func (b *Books) Members(members []cluster.Member) {
 	}
 }
 
-// ask asks the agents whose bindings have changed, until ctx ends.
+// ask asks the agents whose bindings have changed, until ctx ends. One that is silent does not hold up the others.
 func (b *Books) ask(ctx context.Context) {
+	var asking errgroup.Group
+	asking.SetLimit(maxAsking)
 	for ticks := time.Tick(askEvery); ; {
 		select {
 		case <-ctx.Done():
+			_ = asking.Wait() // none returns an error
 			return
 		case <-ticks:
 		}
-		now := time.Now()
-		due := make(map[string]uint64)
-		b.mu.Lock()
-		for id, a := range b.wire.agents {
-			if a.summary.Bindings != a.has && now.After(a.asked) {
-				due[id] = a.summary.Bindings
+		for id, hash := range b.due(time.Now()) {
+			begun := asking.TryGo(func() error { b.askOne(ctx, id, hash); return nil })
+			if !begun {
+				break
 			}
 		}
-		b.mu.Unlock()
-		var asking errgroup.Group
-		asking.SetLimit(maxAsking)
-		for id, hash := range due {
-			asking.Go(func() error { b.askOne(ctx, id, hash); return nil })
-		}
-		_ = asking.Wait() // none returns an error
 	}
+}
+
+// due are the agents to ask, with the hash of their bindings.
+func (b *Books) due(now time.Time) map[string]uint64 {
+	due := make(map[string]uint64)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, a := range b.wire.agents {
+		if hash := a.summary.Bindings; hash != 0 && (hash != a.has || a.again) && !a.asking && now.After(a.next) {
+			due[id] = hash
+		}
+	}
+	return due
 }
 
 // askOne asks an agent for its bindings, of which it has said the hash.
 func (b *Books) askOne(ctx context.Context, id string, hash uint64) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
+	b.mu.Lock()
+	if a := b.wire.agents[id]; a != nil {
+		a.asking, a.again = true, false
+	}
+	b.mu.Unlock()
 	var list []held
+	var unlike map[netip.Addr]bool
 	omitted := false
 	err := errors.New("no answer")
 	_, _ = b.opts.Nodes.Query(ctx, cluster.Query{Kind: cluster.QueryBindings, Node: cluster.NodeName(id)}, func(m cluster.Member, packed []byte) error {
@@ -157,7 +200,8 @@ func (b *Books) askOne(ctx context.Context, id string, hash uint64) {
 		}
 		var a document.Answer
 		if a, _, err = document.DecodeAnswer(packed, m.Name, m.Boot, time.Now()); err == nil {
-			list, omitted = b.holding(a), a.Omitted > 0
+			list, unlike = b.holding(a)
+			omitted = a.Omitted > 0
 		}
 		return err
 	})
@@ -168,25 +212,29 @@ func (b *Books) askOne(ctx context.Context, id string, hash uint64) {
 	switch {
 	case a == nil:
 	case err != nil:
-		a.asked = now.Add(askAgain)
+		a.pause = min(max(askAgain, 2*a.pause), maxAskAgain)
+		a.next, a.asking, a.again = now.Add(a.pause), false, true
 	default:
-		a.held, a.has, a.omitted, a.at, b.wire.changed = list, hash, omitted, now, true
+		a.held, a.unlike, a.has, a.omitted, a.at, b.wire.changed = list, unlike, hash, omitted, now, true
+		a.pause, a.asking = 0, false
 	}
 }
 
-// holding returns the addresses that pods of a node have, in networks of the cluster.
-func (b *Books) holding(a document.Answer) (list []held) {
+// holding returns the addresses that pods of a node have, in networks of the cluster, and all others that it has.
+func (b *Books) holding(a document.Answer) (list []held, unlike map[netip.Addr]bool) {
+	unlike = make(map[netip.Addr]bool)
 	for _, x := range a.Bindings {
 		if x.Evidence < detector.Configured || x.Evidence == detector.Host || !b.opts.Rules.ClusterWide(x.Network) || b.opts.Rules.Shared(x.IP) || x.Detector().Key.IsForDrills() {
+			unlike[x.IP] = true
 			continue
 		}
 		h := held{
-			ip: x.IP, node: a.Node, boot: a.BootID, device: x.Interface, netns: x.Netns, given: x.Given, holder: x.ID(),
+			ip: x.IP, network: x.Network, node: a.Node, boot: a.BootID, device: x.Interface, netns: x.Netns, given: x.Given, holder: x.ID(),
 		}
 		if p := x.Pod; p != nil {
 			h.pod, h.uid, h.sandbox = p.String(), p.UID, p.Sandbox
 		}
 		list = append(list, h)
 	}
-	return list
+	return list, unlike
 }

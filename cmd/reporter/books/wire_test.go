@@ -64,7 +64,7 @@ func TestAsk(t *testing.T) {
 	}
 	// One that does not answer is left alone for a while.
 	w.opts.Nodes = answers{}
-	if w.askOne(t.Context(), "n1/boot", 7); a.has != 6 || !a.asked.After(time.Now()) {
+	if w.askOne(t.Context(), "n1/boot", 7); a.has != 6 || !a.next.After(time.Now()) {
 		t.Errorf("%+v", a)
 	}
 	w.Members([]cluster.Member{{Name: "n2", Boot: "boot", State: cluster.Alive}})

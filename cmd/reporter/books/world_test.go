@@ -30,6 +30,15 @@ type world struct {
 	objects map[string]string // by path, for those that are read again
 	got     []string          // the paths of these
 	fails   bool              // the API server
+	silent  bool              // the agents
+}
+
+// testOptions are those of all books, with one network of the cluster.
+func testOptions(api *kube.Client) Options {
+	return Options{
+		Log: slog.New(slog.DiscardHandler), API: api, Names: Names(), Auto: true, Answers: func() bool { return true },
+		Rules: merge.Rules{ClusterWide: func(network string) bool { return network == "default" }, Shared: func(ip netip.Addr) bool { return ip == netip.MustParseAddr("10.1.99.99") }},
+	}
 }
 
 // newWorld has the nodes n1 to n3, with Calico's pool 10.1.0.0/16, and the pod shop/by of n2, which Calico knows.
@@ -52,10 +61,7 @@ func newWorld(t testing.TB) *world {
 	if err := os.WriteFile(token, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.Books = New(Options{
-		Log: slog.New(slog.DiscardHandler), API: kube.New(server.URL, token, nil), Names: Names(), Auto: true, Answers: func() bool { return true },
-		Rules: merge.Rules{ClusterWide: func(network string) bool { return network == "default" }, Shared: func(netip.Addr) bool { return false }},
-	})
+	w.Books = New(testOptions(kube.New(server.URL, token, nil)))
 	w.reset()
 	w.running = true
 	for _, s := range w.sources() {
@@ -182,6 +188,15 @@ func (w *world) agent(name string) *agent {
 	return a
 }
 
+// ranges are those that a node's book gives out.
+func (w *world) ranges(node string, list ...string) {
+	a := w.agent(node)
+	s := a.summary
+	s.Ranges, s.Bindings = list, 1
+	a.has = 1
+	w.Summary(cluster.NodeID(node, "boot"), s)
+}
+
 // holds gives a pod on a node an address on the wire.
 func (w *world) holds(node, ip, pod string) *held {
 	a := w.agent(node)
@@ -201,6 +216,11 @@ func (w *world) after(d time.Duration) (list []string) {
 	w.Helper()
 	for end := w.now.Add(d); !w.now.After(end); w.now = w.now.Add(compareEvery) {
 		w.readAgain(w.Context(), w.step(w.now))
+		for _, a := range w.wire.agents {
+			if a.again && !w.silent {
+				a.again, a.at = false, w.now.Add(time.Millisecond)
+			}
+		}
 	}
 	for _, f := range w.found {
 		text := fmt.Sprintf("%s %s on %s", f.Kind, f.Pod, f.Node)

@@ -212,7 +212,7 @@ func (p *Planner) Lead(existing []kube.Listed, now time.Time) {
 }
 
 // Follow ends writing.
-func (p *Planner) Follow() { p.leading, p.existing = false, nil }
+func (p *Planner) Follow() { p.leading, p.existing, p.found, p.changed = false, nil, nil, true }
 
 // forget forgets what has ended.
 func (p *Planner) forget(now time.Time) {
