@@ -31,6 +31,7 @@ type world struct {
 	got     []string          // the paths of these
 	fails   bool              // the API server
 	silent  bool              // the agents
+	during  func()            // is called while the API server is asked
 }
 
 // testOptions are those of all books, with one network of the cluster.
@@ -46,6 +47,9 @@ func newWorld(t testing.TB) *world {
 	w := &world{TB: t, now: noon, objects: make(map[string]string)}
 	server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		w.got = append(w.got, r.URL.Path)
+		if w.during != nil {
+			w.during()
+		}
 		text, known := w.objects[r.URL.Path]
 		switch {
 		case w.fails:
