@@ -60,7 +60,7 @@ type ipam interface {
 	ended() []ended
 }
 
-// byNode is what a book is, too, that has the addresses and ranges of nodes.
+// byNode are the methods of a book that says which addresses and ranges each node has.
 type byNode interface {
 	// nodeOf returns the only node that the book has an address for, empty for none or several.
 	nodeOf(ip netip.Addr) string

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// compareEvery is how often books and wire are compared if one of them has changed. Of the time of a processor it takes one in share,
-	// unless it came less often than slowest then.
+	// compareEvery is how often books and wire are compared if one of them has changed. After a comparison there is none for share times as long
+	// as it took, but for slowest at most.
 	compareEvery = 2 * time.Second
 	share        = 10
 	slowest      = 5 * time.Second

@@ -1,15 +1,12 @@
 package books
 
 import (
-	"fmt"
 	"maps"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/dupip/dupip/cmd/reporter/kube"
 	"github.com/dupip/dupip/document"
 )
 
@@ -18,8 +15,8 @@ const (
 	unheldAfter = 5 * time.Minute
 	// staleAfter is for how long two Pods must have one address: after the restart of a node the status of its Pods is that of before.
 	staleAfter = 30 * time.Second
-	// missingAfter is for how long a Pod must have no interface with its address, or an interface no Pod: one that was deleted by force may
-	// take a while to end.
+	// missingAfter is for how long a Pod must have no interface with its address, or an interface no Pod: a pod that was deleted by force
+	// runs on until its kubelet has ended it.
 	missingAfter = 2 * time.Minute
 )
 
@@ -322,59 +319,6 @@ func (v *view) deleted() {
 	}
 }
 
-// span is a range that belongs to a node, or that its book gives out.
-type span struct {
-	first, last netip.Addr
-	text, node  string
-	gives       bool
-}
-
-// overlapping: a node gives out addresses of a range that is another node's, or two have the same podCIDR.
-func (v *view) overlapping() {
-	var all []span
-	for name, n := range v.nodes.byName {
-		for _, p := range n.ranges {
-			all = append(all, span{p.Addr(), lastAddr(p), p.String(), name, false})
-		}
-	}
-	for _, a := range v.agents {
-		if a != nil {
-			all = append(all, a.ranges...)
-		}
-	}
-	slices.SortFunc(all, func(x, y span) int { return x.first.Compare(y.first) })
-	var open []span
-	for _, s := range all {
-		open = slices.DeleteFunc(open, func(o span) bool { return o.last.Compare(s.first) < 0 })
-		for _, o := range open[:min(len(open), maxOpen)] {
-			if o.node == s.node || o.gives && s.gives { // a network of each node may have the same range
-				continue
-			}
-			x, y := o, s // x gives, or has the first name
-			if y.gives || x.gives == y.gives && y.node < x.node {
-				x, y = y, x
-			}
-			d := difference{objects: []place{v.nodes.place(x.node), v.nodes.place(y.node)}}
-			d.Kind, d.Book, d.Node, d.ReservedNode, d.Ranges = document.Overlapping, Kubernetes, x.node, y.node, []string{x.text, y.text}
-			v.put(d)
-		}
-		open = append(open, s)
-	}
-}
-
-// maxOpen bounds the ranges that one range is compared with.
-const maxOpen = 16
-
-// lastAddr is the last address of a prefix.
-func lastAddr(p netip.Prefix) netip.Addr {
-	b := p.Addr().AsSlice()
-	for bit := p.Bits(); bit < 8*len(b); bit++ {
-		b[bit/8] |= 0x80 >> (bit % 8)
-	}
-	last, _ := netip.AddrFromSlice(b)
-	return last
-}
-
 // keepFormer keeps the reservations that have ended while their holders live.
 func (v *view) keepFormer() {
 	for name, book := range v.names() {
@@ -388,45 +332,4 @@ func (v *view) keepFormer() {
 	maps.DeleteFunc(v.former, func(ip netip.Addr, f former) bool {
 		return !slices.ContainsFunc(v.holders[ip], func(h *held) bool { return h.holder == f.holder })
 	})
-}
-
-// checked returns which books are compared, and why others are not.
-func (b *Books) checked() (names, unchecked []string) {
-	say := func(book string, list ...*source) {
-		for _, s := range list {
-			switch {
-			case s.state == watched && len(s.broken) > 0:
-				unchecked = append(unchecked, fmt.Sprintf("book %s: %d of %s cannot be read", book, len(s.broken), s.name))
-				continue
-			case s.state == watched:
-				continue
-			case s.state == absent && b.opts.Auto:
-				return
-			case s.state == absent:
-				unchecked = append(unchecked, fmt.Sprintf("book %s: the API server has no resource %s", book, s.name))
-			case kube.Is(s.err, http.StatusForbidden):
-				unchecked = append(unchecked, fmt.Sprintf("book %s: the reporter may not read %s", book, s.name))
-			case s.err != nil:
-				unchecked = append(unchecked, fmt.Sprintf("book %s: reading %s failed: %v", book, s.name, s.err))
-			default:
-				unchecked = append(unchecked, fmt.Sprintf("book %s: it is being read", book))
-			}
-			return
-		}
-		names = append(names, book)
-	}
-	say(Kubernetes, b.pods.source, b.nodes.source)
-	for name, book := range b.names() {
-		say(name, book.sources()...)
-	}
-	silent := 0
-	for _, a := range b.wire.agents {
-		if a.at.IsZero() {
-			silent++
-		}
-	}
-	if silent > 0 {
-		unchecked = append(unchecked, fmt.Sprintf("the API server's books of %d nodes, whose agents have not said yet who has which address", silent))
-	}
-	return names, unchecked
 }

@@ -1,6 +1,12 @@
 package books
 
-import "github.com/dupip/dupip/document"
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/dupip/dupip/cmd/reporter/kube"
+	"github.com/dupip/dupip/document"
+)
 
 // Stats is what /metrics has of the books: nothing while another replica reads them.
 type Stats struct {
@@ -70,3 +76,44 @@ func (b *Books) Stats() (s Stats) {
 
 // maxPools bounds the pools of all books in /metrics.
 const maxPools = 64
+
+// checked returns which books are compared, and why others are not.
+func (b *Books) checked() (names, unchecked []string) {
+	say := func(book string, list ...*source) {
+		for _, s := range list {
+			switch {
+			case s.state == watched && len(s.broken) > 0:
+				unchecked = append(unchecked, fmt.Sprintf("book %s: %d of %s cannot be read", book, len(s.broken), s.name))
+				continue
+			case s.state == watched:
+				continue
+			case s.state == absent && b.opts.Auto:
+				return
+			case s.state == absent:
+				unchecked = append(unchecked, fmt.Sprintf("book %s: the API server has no resource %s", book, s.name))
+			case kube.Is(s.err, http.StatusForbidden):
+				unchecked = append(unchecked, fmt.Sprintf("book %s: the reporter may not read %s", book, s.name))
+			case s.err != nil:
+				unchecked = append(unchecked, fmt.Sprintf("book %s: reading %s failed: %v", book, s.name, s.err))
+			default:
+				unchecked = append(unchecked, fmt.Sprintf("book %s: it is being read", book))
+			}
+			return
+		}
+		names = append(names, book)
+	}
+	say(Kubernetes, b.pods.source, b.nodes.source)
+	for name, book := range b.names() {
+		say(name, book.sources()...)
+	}
+	silent := 0
+	for _, a := range b.wire.agents {
+		if a.at.IsZero() {
+			silent++
+		}
+	}
+	if silent > 0 {
+		unchecked = append(unchecked, fmt.Sprintf("the API server's books of %d nodes, whose agents have not said yet who has which address", silent))
+	}
+	return names, unchecked
+}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// whereabouts is the book of Whereabouts: IPPools have the addresses of pods, and so has an OverlappingRangeIPReservation, which is one of
-// them for all pools. It has no nodes. Only the format is known, it never ran with Whereabouts. (github.com/k8snetworkplumbingwg/whereabouts:
+// whereabouts is the book of Whereabouts: an IPPool has the addresses of pods in one range, and an OverlappingRangeIPReservation one
+// of them, whatever the range. It has no nodes. Only the format is known, it never ran with Whereabouts. (github.com/k8snetworkplumbingwg/whereabouts:
 // pkg/api/whereabouts.cni.cncf.io/v1alpha1, pkg/storage/kubernetes)
 type whereabouts struct {
 	ranged, single *source
