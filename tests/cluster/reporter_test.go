@@ -231,7 +231,15 @@ func (c *testCluster) reporterRights() {
 		events = "events.events.k8s.io [] [] [create patch list]"
 		leases = "leases.coordination.k8s.io [] [] [get create update]"
 	)
-	for namespace, want := range map[string][]string{"dupip": {events, leases}, "default": {events}, "kube-system": {events}} {
+	var books []string // what deploy/README.md lists
+	for _, resource := range []string{
+		"nodes", "pods", "ipamblocks.crd.projectcalico.org", "ipamblocks.projectcalico.org", "ippools.crd.projectcalico.org", "ippools.projectcalico.org",
+		"ciliumnodes.cilium.io", "ippools.whereabouts.cni.cncf.io", "overlappingrangeipreservations.whereabouts.cni.cncf.io", "nodenetworkconfigs.acn.azure.com",
+	} {
+		books = append(books, resource+" [] [] [get list watch]")
+	}
+	for namespace, written := range map[string][]string{"dupip": {events, leases}, "default": {events}, "kube-system": {events}} {
+		want := slices.Sorted(slices.Values(append(written, books...)))
 		nothing := rights(namespace, "dupip")
 		var more []string
 		for line := range rights(namespace, "dupip-reporter") {
