@@ -3,6 +3,7 @@ package document
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,25 @@ func TestAnswerInOwnName(t *testing.T) {
 }
 
 // Every text is short, and fit for a terminal; times and numbers do no harm.
+// TestFindingsOfAgents: an agent does not say what only a reporter finds, and not what the books of the API server have.
+func TestFindingsOfAgents(t *testing.T) {
+	ip := netip.MustParseAddr("10.0.0.7")
+	var sent Answer
+	for _, kind := range FindingKinds {
+		sent.Findings = append(sent.Findings, Finding{Kind: kind, IP: ip, ReservedNode: "victim", Ranges: []string{"x"}, Pods: 9, OwnerUID: "u"})
+	}
+	sent.At = noon
+	var got []string
+	for _, f := range decode(t, encode(t, sent, 1<<20)).Findings {
+		if got = append(got, f.Kind); f.ReservedNode != "" || f.Ranges != nil || f.Pods != 0 || f.OwnerUID != "" {
+			t.Errorf("%+v", f)
+		}
+	}
+	if want := []string{Mismatched, Unreserved, Unheld}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestAnswerTexts(t *testing.T) {
 	const bad = "a\x1b[31m\u202e\n\u0085b"
 	nasty := func(field string) string {

@@ -80,6 +80,9 @@ const (
 	Unlisted = "unlisted"
 )
 
+// InConflict is how metrics count the findings whose address has collided: a conflict tells of them, with its own alert.
+const InConflict = "in_conflict"
+
 // OfReporters are the kinds of findings that only a reporter has: no agent reads the API server's books.
 var OfReporters = []string{Misbooked, Stale, Deleted, Overlapping, Twice, Unlisted}
 

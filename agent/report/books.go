@@ -115,21 +115,18 @@ func (v *view) books(ip netip.Addr) (list []document.Book) {
 	return list
 }
 
-// inConflict is the label of findings whose address has collided: a conflict tells of them, with its own alert.
-const inConflict = "in_conflict"
-
 // bookStats returns what /metrics has of the books. A finding says that an address will collide, so those of addresses that have are
 // counted apart.
 func (r *Report) bookStats(open []detector.Conflict) (stats metrics.BookStats) {
 	last := r.Books.Last()
 	if !last.Blind { // zeros would say that all is well
 		stats.Findings = last.Count()
-		stats.Findings[inConflict] = 0
+		stats.Findings[document.InConflict] = 0
 		collide := r.colliding(open)
 		for _, f := range last.Findings {
 			if f.Kind != document.Unheld && collide[ownHolder{f.IP, f.Interface}] {
 				stats.Findings[f.Kind]--
-				stats.Findings[inConflict]++
+				stats.Findings[document.InConflict]++
 			}
 		}
 		if last.NoUnheld && stats.Findings[document.Unheld] == 0 {

@@ -49,10 +49,9 @@ func candidateOf(f *document.Finding) candidate {
 	return candidate{f.Kind, f.Book, f.NodeID(), f.Pod.String(), cmp.Or(f.ReservedPod.String(), f.ReservedNode), f.IP}
 }
 
-// sighting is when a difference was seen first, and when the second reading of the agent and of the objects was asked for: zero for not yet.
+// sighting is when a difference was seen first, and since when the objects are read again and the agent is asked again: zero for not yet.
 type sighting struct {
 	at, again time.Time
-	read      bool // the objects were
 	told      bool // it is a finding
 	round     int
 }
@@ -117,11 +116,11 @@ func (b *Books) readAgain(ctx context.Context, list []again) {
 				done[o.path] = true
 			}
 		}
-		b.mu.Lock()
-		if w.read = !failed; failed {
+		if failed {
+			b.mu.Lock()
 			w.again = time.Time{}
+			b.mu.Unlock()
 		}
-		b.mu.Unlock()
 	}
 }
 
@@ -159,11 +158,11 @@ func (b *Books) step(now time.Time) (list []again) {
 		s.round = b.round
 		due := !s.told && now.Sub(s.at) >= max(d.after, apart)
 		switch {
-		case due && s.read && (d.agent == nil || d.agent.isCurrent(s.again)):
+		case due && !s.again.IsZero() && (d.agent == nil || d.agent.isCurrent(s.again)):
 			s.told = true
 		case due && s.again.IsZero() && objects+len(d.objects) <= maxAgain:
 			objects += len(d.objects)
-			s.again, s.read = now, false
+			s.again = now
 			if list = append(list, again{s, d.objects}); d.agent != nil {
 				d.agent.again = true
 			}

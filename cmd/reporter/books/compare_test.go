@@ -216,7 +216,7 @@ func TestTwoReadings(t *testing.T) {
 		if f := w.found[i]; !f.FreedBy.Equal(noon) || !f.Contested {
 			t.Errorf("of a Node that is gone, in conflict: %+v", f)
 		}
-		if s := w.Stats(); s.Findings[document.Misbooked] != 0 || s.Findings[InConflict] != 1 {
+		if s := w.Stats(); s.Findings[document.Misbooked] != 0 || s.Findings[document.InConflict] != 1 {
 			t.Errorf("%+v", s)
 		}
 	})

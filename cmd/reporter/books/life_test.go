@@ -36,13 +36,18 @@ func TestLife(t *testing.T) {
 			w.wire.agents["n2/boot2"] = &agent{name: "n2", at: noon, held: []held{h}}
 			w.pod("shop/ds", "n2", "10.1.1.6", "")
 			w.block("10.1.1.0/26", allocated{"10.1.1.6", "shop/ds", "n2", ""})
-		}, time.Minute, nil},
+		}, 5 * time.Minute, nil},
 		"a pod was made anew on another node, and its last sandbox ends": {func(w *world) {
 			h := w.holds("n1", ip, "shop/web-0")
 			h.uid, h.sandbox = "old", "0123456789abc"
 			w.holds("n3", ip, "shop/web-0")
 			w.pod("shop/web-0", "n3", ip, "")
 			w.block("10.1.1.0/26", allocated{ip, "shop/web-0", "n3", ""})
+		}, time.Minute, nil},
+		"and the book does not have the sandbox": {func(w *world) {
+			w.holds("n1", ip, "shop/web-0").uid = "old"
+			w.pod("shop/web-0", "n3", "", "")
+			w.block("10.1.1.0/26", allocated{ip, "", "", `"handle_id": "other", "secondary": {"namespace": "shop", "pod": "web-0", "node": "n3"}`})
 		}, time.Minute, nil},
 		"and does not end": {func(w *world) {
 			h := w.holds("n1", ip, "shop/web-0")
@@ -90,12 +95,30 @@ func TestLife(t *testing.T) {
 		}, time.Hour, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			test.play(w)
-			if got := w.after(test.wait); !slices.Equal(got, test.want) {
-				t.Errorf("after %v: %q, want %q", test.wait, got, test.want)
+			for range 4 { // maps have another order each time
+				w := newWorld(t)
+				test.play(w)
+				if got := w.after(test.wait); !slices.Equal(got, test.want) {
+					t.Errorf("after %v: %q, want %q", test.wait, got, test.want)
+				}
 			}
 		})
+	}
+}
+
+// TestOwns: whose a reservation is, the sandbox says if both have one, and else the name.
+func TestOwns(t *testing.T) {
+	h := &held{pod: "shop/a", sandbox: "s1"}
+	for r, want := range map[Reservation]bool{
+		{Pod: "shop/a", Sandbox: "s1"}: true, {Pod: "shop/b", Sandbox: "s1"}: true, {Pod: "shop/a", Sandbox: "s2"}: false, {Pod: "shop/a"}: true, {Pod: "shop/b"}: false,
+		{Pod: "shop/b", Sandbox: "s2", Other: "shop/a"}: true, {}: false,
+	} {
+		if got := owns(r, h); got != want {
+			t.Errorf("%+v: %v", r, got)
+		}
+	}
+	if owns(Reservation{}, new(held)) {
+		t.Error("nobody's reservation is that of a holder without a name")
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 // Stats is what /metrics has of the books: nothing while another replica reads them.
 type Stats struct {
-	// Findings counts the findings by kind, all kinds that were looked for; those of addresses that have collided by [InConflict].
+	// Findings counts the findings by kind, all kinds that were looked for; those of addresses that have collided by [document.InConflict].
 	Findings map[string]int
 	// Read says of each book that the API server has whether it is read.
 	Read map[string]bool
@@ -23,12 +23,9 @@ type PoolLeft struct {
 	Ratio      float64
 }
 
-// InConflict is the kind of findings whose address has collided, as agents count them: a conflict tells of them, with its own alert.
-const InConflict = "in_conflict"
-
 // kinds are those that are looked for in Pods and Nodes, ipamKinds in the books of IPAMs.
 var (
-	kinds     = []string{document.Deleted, document.Overlapping, document.Twice, document.Unlisted, InConflict}
+	kinds     = []string{document.Deleted, document.Overlapping, document.Twice, document.Unlisted, document.InConflict}
 	ipamKinds = []string{document.Misbooked, document.Stale, document.Mismatched, document.Unreserved, document.Unheld}
 )
 
@@ -67,7 +64,7 @@ func (b *Books) Stats() (s Stats) {
 	}
 	for _, f := range b.found {
 		if f.Contested && f.Kind != document.Unheld {
-			f.Kind = InConflict
+			f.Kind = document.InConflict
 		}
 		s.Findings[f.Kind]++
 	}

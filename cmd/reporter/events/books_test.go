@@ -30,6 +30,15 @@ func TestBookEvents(t *testing.T) {
 			t.Errorf("%s", e.Note)
 		}
 	}
+	// Another replica leads for a while, and nobody tells this one that it is over.
+	before := len(w.api)
+	w.p.Follow()
+	w.run(time.Hour)
+	w.p.Lead(nil, w.now)
+	w.run(10 * time.Second)
+	if n := len(w.api); n > before {
+		t.Errorf("%d Events of what was found before: %s", n-before, w.written())
+	}
 	w.p.Findings(nil)
 	w.run(time.Hour)
 	if n := w.p.Stats().Pending; n > 0 {
