@@ -193,7 +193,7 @@ func (k *Calico) isLeaked(a allocation, pods []corev1.Pod, nodes []corev1.Node) 
 	return !exists || time.Since(k.leaked[a.ip]) > k.grace
 }
 
-// free frees an address as IPAM does, whoever has it.
+// free frees an address, as IPAM does, although a pod may have it.
 func (k *Calico) free(ip netip.Addr) error {
 	k.freed[ip] = true
 	delete(k.leaked, ip)

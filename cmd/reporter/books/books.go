@@ -1,8 +1,8 @@
 // Package books reads what the API server has about addresses: pods, nodes and the objects of IPAMs. It compares them with what the agents
 // observe, so that a duplicate is foreseen, and says of a conflict what the books have.
 //
-// Books are never evidence: nothing here decides whether there is a conflict, and the agents do without. Whoever may write an object can
-// invent one, so everything is bounded, and a finding needs two readings. Calico's book ran with Calico's own programs; of the other IPAMs only
+// Books are never evidence: nothing here decides whether there is a conflict, and the agents do not need them. An object may say
+// anything, so everything is bounded, and a finding needs two readings. Calico's book ran with Calico's own programs; of the other IPAMs only
 // the formats are known.
 package books
 
@@ -33,7 +33,7 @@ type Reservation struct {
 	Sandbox string
 	Node    string
 	Since   time.Time
-	// Other is another pod that may use the address, too: it is being moved there. Shared: several pods may have it, whoever owns it.
+	// Other is a second pod that may use the address, because it moves there. Shared: several pods may have the address at one time.
 	Other  string
 	Shared bool
 }

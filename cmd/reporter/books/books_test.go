@@ -49,7 +49,7 @@ func TestAbout(t *testing.T) {
 	}
 }
 
-// TestHostile: whoever may write objects cannot do harm.
+// TestHostile: objects that are broken, huge or invented do no harm.
 func TestHostile(t *testing.T) {
 	w := newWorld(t)
 	long := strings.Repeat("x", 1<<20)

@@ -98,7 +98,7 @@ func New(base, token string, config *tls.Config) *Client {
 	return &Client{base: base, token: token, http: &http.Client{
 		// HTTP/1.1: a request without an answer then ends its connection, and the next one makes another.
 		Transport: &http.Transport{
-			TLSClientConfig: config, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: timeout,
+			TLSClientConfig: config, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: 2 * timeout, // for watches: other requests have less
 			// A watch is silent for a long time, and must not wait for an API server that is gone.
 			DialContext: (&net.Dialer{Timeout: timeout, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: timeout, Interval: time.Second, Count: 3}}).DialContext,
 		},
