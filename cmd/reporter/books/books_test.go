@@ -42,10 +42,21 @@ func TestAbout(t *testing.T) {
 	if l := c.Holders[1].Listing; *l != (document.Listing{Pod: document.PodListed}) {
 		t.Errorf("%+v", l)
 	}
-	w.running = false
-	c = document.Conflict{IP: a.ip, Holders: []document.Binding{{Holder: a.document()}}}
-	if w.About(&c); len(c.Books) > 0 || c.Holders[0].Listing != nil {
-		t.Errorf("of another reporter: %+v", c)
+	// Of a virtual machine that moves no holder is the only one that is right.
+	w.block("10.1.1.0/26", allocated{"10.1.1.5", "", "", `"handle_id": "k8s-pod-network.vmi.shop.vm", "secondary": {"namespace": "shop", "pod": "a", "node": "n1"}`})
+	if list := w.Of(a.ip); len(list) != 1 || list[0].Reservation != nil || list[0].Error == "" {
+		t.Errorf("of a virtual machine: %+v", list)
+	}
+	for what, lost := range map[string]func(){
+		"the API server does not answer": func() { w.opts.Answers = func() bool { return false } },
+		"another reporter reads them":    func() { w.opts.Answers, w.running = func() bool { return true }, false },
+	} {
+		w.running = true
+		lost()
+		c = document.Conflict{IP: a.ip, Holders: []document.Binding{{Holder: a.document()}}}
+		if w.About(&c); len(c.Books) > 0 || c.Holders[0].Listing != nil {
+			t.Errorf("%s: %+v", what, c)
+		}
 	}
 }
 

@@ -137,6 +137,36 @@ func TestUrgentFirst(t *testing.T) {
 	}
 }
 
+// TestManyDifferences: of a kind so many are kept, and the others are counted.
+func TestManyDifferences(t *testing.T) {
+	w := newWorld(t)
+	for n := range maxDifferences + 100 {
+		w.pod(fmt.Sprintf("shop/v%d", n), "n1", fmt.Sprintf("10.7.%d.%d", n/250, n%250+1), "")
+	}
+	if list := w.differences(noon.Add(time.Hour)); len(list) != maxDifferences {
+		t.Errorf("%d differences", len(list))
+	}
+	w.step(noon)
+	if w.omitted != 100 {
+		t.Errorf("%d are counted as left out", w.omitted)
+	}
+}
+
+// TestOddBlocks: a block has no more allocations than addresses, and is no larger than Calico's are.
+func TestOddBlocks(t *testing.T) {
+	w := newWorld(t)
+	for _, spec := range []string{
+		`{"cidr": "10.1.9.0/26", "allocations": [` + strings.Repeat("0,", 64) + `0], "attributes": [{"secondary": {"namespace": "shop", "pod": "a"}}]}`,
+		`{"cidr": "0.0.0.0/0", "allocations": [0], "attributes": [{"secondary": {"namespace": "shop", "pod": "a"}}]}`,
+		`{"cidr": "::ffff:10.1.9.0/122", "allocations": [0], "attributes": [{"secondary": {"namespace": "shop", "pod": "a"}}]}`,
+	} {
+		s := w.source(calicoBlocks)
+		if err := s.change(json.RawMessage(`{"metadata": {"name": "odd"}, "spec": `+spec+`}`), false); err != nil || !s.broken["odd"] {
+			t.Errorf("%.40s is accepted, %v", spec, err)
+		}
+	}
+}
+
 // TestUnreadKeeps: what was found in a book stays while the book cannot be read.
 func TestUnreadKeeps(t *testing.T) {
 	w := newWorld(t)

@@ -67,6 +67,12 @@ func TestAsk(t *testing.T) {
 	if w.askOne(t.Context(), "n1/boot", 7); a.has != 6 || !a.next.After(time.Now()) {
 		t.Errorf("%+v", a)
 	}
+	// One of an older version does not say when something has changed: it is not asked, and not believed.
+	w.Summary("n1/boot", cluster.Summary{})
+	a.again, a.next = true, time.Time{}
+	if len(w.due(time.Now())) > 0 || len(a.held) > 0 || a.sees() {
+		t.Errorf("of an older version: %+v", a)
+	}
 	w.Members([]cluster.Member{{Name: "n2", Boot: "boot", State: cluster.Alive}})
 	if len(w.wire.agents) != 1 {
 		t.Errorf("%d agents are left", len(w.wire.agents))
