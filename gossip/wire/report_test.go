@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -24,6 +25,18 @@ func TestReportFits(t *testing.T) {
 		if err != nil || invalid != 0 || unknown || len(messages(p)) != 1 || p.Reports[0].Seq != seq || !bytes.Equal(p.Reports[0].Conflict, conflict) {
 			t.Errorf("report %d: %d invalid, unknown is %v, %v", seq, invalid, unknown, err)
 		}
+	}
+}
+
+// A summary arrives as it was sent.
+func TestSummary(t *testing.T) {
+	want := cluster.Summary{
+		Version: "2.0", Interfaces: map[string]int{"attached": 3}, Findings: map[string]int{"unheld address": 1}, Audit: "agree",
+		Bindings: 7, Ranges: []string{"10.0.0.1-10.0.0.9"},
+	}
+	p, invalid, _, err := Decode(packet(Report{Seq: 1, Summary: &want}, noon), ourNode, noon)
+	if err != nil || invalid != 0 || len(p.Reports) != 1 || !reflect.DeepEqual(*p.Reports[0].Summary, want) {
+		t.Errorf("%+v, %d invalid, %v", p.Reports, invalid, err)
 	}
 }
 

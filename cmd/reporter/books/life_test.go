@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 // TestLife: what happens in every cluster while books and agents are read, one after the other, is no finding; and what is wrong beside that is.
@@ -164,6 +165,23 @@ func TestOddBlocks(t *testing.T) {
 		if err := s.change(json.RawMessage(`{"metadata": {"name": "odd"}, "spec": `+spec+`}`), false); err != nil || !s.broken["odd"] {
 			t.Errorf("%.40s is accepted, %v", spec, err)
 		}
+	}
+}
+
+// TestStats: what is looked for is counted from zero on, and a book that does not exist is none that cannot be read.
+func TestStats(t *testing.T) {
+	w := newWorld(t)
+	if s := w.Stats(); len(s.Findings) > 0 || !s.Read["calico"] {
+		t.Errorf("before a comparison: %+v", s)
+	}
+	w.after(time.Second)
+	w.source(calicoBlocks).state, w.source("ciliumnodes").state = unread, absent
+	s := w.Stats()
+	if _, looked := s.Findings[document.Misbooked]; !looked || s.Findings[document.Deleted] != 0 || len(s.Left) > 0 {
+		t.Errorf("%+v", s)
+	}
+	if _, there := s.Read["cilium"]; there || s.Read["calico"] || !s.Read[Kubernetes] {
+		t.Errorf("%+v", s.Read)
 	}
 }
 

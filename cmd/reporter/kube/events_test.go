@@ -134,6 +134,28 @@ func TestListEnds(t *testing.T) {
 	}
 }
 
+// TestListBroken: an object that is not as it should be does not hide the others of its page, and a page that ends early is an error.
+func TestListBroken(t *testing.T) {
+	text := `{"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}, "eventTime": 7}, {"metadata": {"name": "c"}}]}`
+	c := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
+	list := func() (got string, err error) {
+		version, err := List(t.Context(), c, "/things", nil, func(l *Listed, err error) error {
+			got += fmt.Sprintf("%s %t ", l.Metadata.Name, err == nil)
+			return nil
+		})
+		return got + version, err
+	}
+	if got, err := list(); err != nil || got != "a true b false c true 7" {
+		t.Errorf("%s, %v", got, err)
+	}
+	for _, end := range []int{len(text) - 1, len(text) - 30, 40, 0} {
+		text = text[:end]
+		if got, err := list(); err == nil || got != "" {
+			t.Errorf("%s: %s, %v", text, got, err)
+		}
+	}
+}
+
 // roundTrip is a transport without a network, for virtual time.
 type roundTrip func(*http.Request) (*http.Response, error)
 
