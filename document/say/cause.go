@@ -184,10 +184,9 @@ func (v *voice) away() string {
 	if w == nil {
 		return "Nodes had lost each other when the last holder came."
 	}
-	const layout = "Jan 2 15:04:05 MST"
 	elder, newer := v.names[w.Elder], v.names[w.Newer]
 	return v.say(2, "%s could not reach each other from %s to %s, and %s came meanwhile. If the cluster replaced the pods of node %s then, %s [is|was] left over, and %s [is|was] right.",
-		Conjoin(each(w.Nodes, v.nodeName)), w.From.Format(layout), w.Until.Format(layout), newer, v.node(w.Elder), elder, newer)
+		Conjoin(each(w.Nodes, v.nodeName)), w.From.Format(clock), w.Until.Format(clock), newer, v.node(w.Elder), elder, newer)
 }
 
 // unknown says what is known of holders although it does not decide.
