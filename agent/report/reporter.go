@@ -2,11 +2,9 @@ package report
 
 import (
 	"context"
-	"fmt"
+	"hash/maphash"
 	"reflect"
 	"time"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
@@ -59,12 +57,7 @@ func (r *Report) summary() cluster.Summary {
 	if _, n := r.Table.Lost(0); n > 0 {
 		s.Findings["dad failed address"] = n
 	}
-	s.Bindings = 1 // zero is that of an older version
-	node := r.Self.NodeID()
-	for _, b := range r.Detector.Bindings(func(b *detector.Binding) bool { return b.Holder.ID.Node == node }) {
-		h := b.Holder
-		s.Bindings += xxhash.Sum64String(fmt.Sprint(b.Key, h.ID, h.Pod, h.Sandbox, h.Given, b.Evidence == detector.Host, b.Evidence >= detector.Configured)) // in any order
-	}
+	s.Bindings = r.hash()
 	inUse := r.recentView().inUse
 	for _, book := range last.Books {
 		for _, covered := range book.Ranges {
@@ -74,6 +67,29 @@ func (r *Report) summary() cluster.Summary {
 		}
 	}
 	return s
+}
+
+// seed is that of [Report.hash]: an agent that starts again has another one, and is asked again.
+var seed = maphash.MakeSeed()
+
+// hash returns a hash of what reporters read of this node's bindings, in any order; never zero, which is that of older versions.
+func (r *Report) hash() uint64 {
+	type read struct {
+		key             detector.Key
+		id              detector.HolderID
+		pod             detector.Pod
+		sandbox         detector.Sandbox
+		given           detector.Given
+		isHost, isThere bool
+	}
+	sum, node := uint64(0), r.Self.NodeID()
+	r.Detector.Bindings(func(b *detector.Binding) bool {
+		if h := &b.Holder; h.ID.Node == node {
+			sum += maphash.Comparable(seed, read{b.Key, h.ID, h.Pod, h.Sandbox, h.Given, b.Evidence == detector.Host, b.Evidence >= detector.Configured})
+		}
+		return false // no copies
+	})
+	return max(sum, 1)
 }
 
 // reportConflict sends a conflict that was confirmed, has changed or is resolved to the reporters, unless it is a drill. Call it in the
