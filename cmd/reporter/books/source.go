@@ -18,7 +18,7 @@ import (
 
 const (
 	// After a failure the next try waits for minPause, which doubles up to maxPause; after success for longer than that it is short again.
-	minPause, maxPause = time.Second, 30 * time.Second
+	minPause, maxPause = time.Second, 10 * time.Second
 	// absentAgain is how often a resource that does not exist is looked for again.
 	absentAgain = 5 * time.Minute
 	// maxObjects and maxReservations bound what is kept of one resource.
