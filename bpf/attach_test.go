@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"os"
@@ -306,8 +307,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// predecessor attaches, prints that, and waits to be killed. The target is a mode, an ifindex and, for a device in another
-// netns, that and its ifindex there.
+// predecessor attaches, prints that, and waits to be killed, or for the end of its input, which comes with the test's end. The
+// target is a mode, an ifindex and, for a device in another netns, that and its ifindex there.
 func predecessor(target string) error {
 	var mode, netns string
 	var ifindex, inside int
@@ -327,11 +328,13 @@ func predecessor(target string) error {
 	if err != nil {
 		return err
 	}
+	defer func() { _ = o.Close() }() // also keeps it until then: the garbage collector closes links that nothing refers to
 	if _, err := o.Attach(ifindex, opts); err != nil {
 		return err
 	}
 	fmt.Println("attached")
-	select {}
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
 }
 
 // TestKilled: no packet is lost over SIGKILL, and a successor can attach afterwards; in TC mode after Sweep. In XDP mode the test
@@ -351,6 +354,9 @@ func TestKilled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if _, err := child.StdinPipe(); err != nil {
+			t.Fatal(err)
+		}
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -360,7 +366,7 @@ func TestKilled(t *testing.T) {
 		}
 		if o.Mode() != TCX { // there both can be attached
 			if _, err := o.Attach(p.ifindex, AttachOptions{}); !errors.Is(err, ErrBusy) {
-				t.Errorf("attaching beside the predecessor gave %v", err)
+				t.Fatalf("attaching beside the predecessor gave %v", err)
 			}
 		}
 		exchange(t, sender, listener, func() {
