@@ -11,10 +11,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 // Kind is the kind of a route.
@@ -44,6 +47,8 @@ type Route struct {
 	// MAC, zero if the bridge does not know it now.
 	Bridged bool
 	Port    Device
+	// Far is the other end of the tunnel, if Device is a VXLAN that has entries for the next hop.
+	Far netip.Addr
 }
 
 // Device is a device of the node.
@@ -58,34 +63,88 @@ type Device struct {
 // To returns the route to an address. It fails if the kernel's reply is malformed, or a device was
 // removed during the lookup.
 func To(ip netip.Addr) (Route, error) {
-	routes, err := netlink.RouteGet(ip.AsSlice())
+	found, kind, err := get(ip, nil)
+	if err != nil || kind != Out {
+		return Route{Kind: kind}, err
+	}
+	return by(ip, found.LinkIndex, gateway(found.Gw, found.Via))
+}
+
+// get asks the kernel for the route to an address.
+func get(ip netip.Addr, options *netlink.RouteGetOptions) (found netlink.Route, kind Kind, err error) {
+	routes, err := netlink.RouteGetWithOptions(ip.AsSlice(), options)
 	switch {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH),
 		errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL): // prohibit and blackhole
-		return Route{Kind: Nowhere}, nil
+		return found, Nowhere, nil
 	case err != nil:
-		return Route{}, fmt.Errorf("looking up the route to %s: %w", ip, err)
+		return found, 0, fmt.Errorf("looking up the route to %s: %w", ip, err)
 	case len(routes) != 1:
-		return Route{}, fmt.Errorf("looking up the route to %s: %d replies", ip, len(routes))
+		return found, 0, fmt.Errorf("looking up the route to %s: %d replies", ip, len(routes))
+	case routes[0].Type == unix.RTN_LOCAL:
+		return found, Self, nil
 	}
-	route := routes[0]
-	if route.Type == unix.RTN_LOCAL {
-		return Route{Kind: Self}, nil
+	return routes[0], Out, nil
+}
+
+// maxLegs bounds the legs of a route that are looked at.
+const maxLegs = 8
+
+var tooManyLegs = bounds.New("too many legs of a route")
+
+// Legs returns all routes that packets to an address may take: several if the kernel spreads connections over them. It fails as [To] does.
+func Legs(ip netip.Addr) ([]Route, error) {
+	found, kind, err := get(ip, &netlink.RouteGetOptions{FIBMatch: true})
+	switch {
+	case err != nil:
+		return nil, err
+	case kind != Out:
+		return []Route{{Kind: kind}}, nil
+	case len(found.MultiPath) == 0:
+		found.MultiPath = []*netlink.NexthopInfo{{LinkIndex: found.LinkIndex, Gw: found.Gw, Via: found.Via}}
 	}
-	link, err := linkByIndex(route.LinkIndex)
+	var legs []Route
+	for _, hop := range found.MultiPath {
+		switch {
+		case hop.Flags&(unix.RTNH_F_DEAD|unix.RTNH_F_LINKDOWN) != 0:
+		case len(legs) == maxLegs:
+			tooManyLegs.Exceeded(1)
+		default:
+			leg, err := by(ip, hop.LinkIndex, gateway(hop.Gw, hop.Via))
+			if err != nil {
+				return nil, err
+			}
+			legs = append(legs, leg)
+		}
+	}
+	return legs, nil
+}
+
+// by returns the route to an address by a device, and a gateway unless that is zero.
+func by(ip netip.Addr, index int, gateway netip.Addr) (Route, error) {
+	link, err := linkByIndex(index)
 	if err != nil {
-		return Route{}, fmt.Errorf("reading device %d: %w", route.LinkIndex, err)
+		return Route{}, fmt.Errorf("reading device %d: %w", index, err)
 	}
-	r := Route{Kind: Out, Device: device(link), Gateway: gateway(route)}
+	r := Route{Kind: Out, Device: device(link), Gateway: gateway}
 	if r.Gateway == ip {
 		r.Gateway = netip.Addr{}
+	}
+	hop := ip
+	if r.Gateway.IsValid() {
+		hop = r.Gateway
+	}
+	if link.Type() == "vxlan" {
+		if r.Far, err = farEnd(index, hop); err != nil {
+			return r, err
+		}
 	}
 	bridge, vid, bridged := bridgeOf(link)
 	r.Bridged = bridged
 	if r.Gateway.IsValid() {
 		return r, nil
 	}
-	if r.MAC, err = neighbour(route.LinkIndex, ip); err != nil || r.MAC == nil || !bridged {
+	if r.MAC, err = neighbour(index, ip); err != nil || r.MAC == nil || !bridged {
 		return r, err
 	}
 	port, err := portOf(bridge, r.MAC, vid)
@@ -99,10 +158,9 @@ func To(ip netip.Addr) (Route, error) {
 	return r, nil
 }
 
-// gateway is the next hop of a route; it may be of the other address family.
-func gateway(route netlink.Route) netip.Addr {
-	hop := route.Gw
-	if via, ok := route.Via.(*netlink.Via); ok && len(hop) == 0 {
+// gateway is the next hop of a route or of a leg; it may be of the other address family.
+func gateway(hop net.IP, via netlink.Destination) netip.Addr {
+	if via, ok := via.(*netlink.Via); ok && len(hop) == 0 {
 		hop = via.Addr
 	}
 	ip, _ := netip.AddrFromSlice(hop)
@@ -160,7 +218,7 @@ func neighbour(device int, ip netip.Addr) (net.HardwareAddr, error) {
 	if ip.Is6() {
 		family = unix.AF_INET6
 	}
-	entry, err := get(family, device, nl.NewRtAttr(unix.NDA_DST, ip.AsSlice()))
+	entry, err := entryOf(family, device, 0, nl.NewRtAttr(unix.NDA_DST, ip.AsSlice()))
 	const usable = unix.NUD_REACHABLE | unix.NUD_STALE | unix.NUD_DELAY | unix.NUD_PROBE | unix.NUD_PERMANENT
 	if err != nil || entry == nil || entry.State&usable == 0 || len(entry.HardwareAddr) != 6 {
 		return nil, err
@@ -178,21 +236,51 @@ func portOf(bridge int, mac net.HardwareAddr, vid uint16) (int, error) {
 	if vid != 0 {
 		attrs = append(attrs, nl.NewRtAttr(unix.NDA_VLAN, nl.Uint16Attr(vid)))
 	}
-	entry, err := get(unix.AF_BRIDGE, 0, attrs...)
+	entry, err := entryOf(unix.AF_BRIDGE, 0, 0, attrs...)
 	if err != nil || entry == nil {
 		return 0, err
 	}
 	return entry.LinkIndex, nil
 }
 
-// get returns one entry of a neighbour table, nil if it does not exist (RTM_GETNEIGH without
+// farEnd returns the other end of a VXLAN's tunnel to a next hop, zero if the device has no entries for that (vxlan_fdb_get,
+// drivers/net/vxlan/vxlan_core.c).
+func farEnd(device int, hop netip.Addr) (netip.Addr, error) {
+	mac, err := neighbour(device, hop)
+	if err != nil || mac == nil {
+		return netip.Addr{}, err
+	}
+	entry, err := entryOf(unix.AF_BRIDGE, device, netlink.NTF_SELF, nl.NewRtAttr(unix.NDA_LLADDR, mac))
+	if err != nil || entry == nil {
+		return netip.Addr{}, err
+	}
+	far, _ := netip.AddrFromSlice(entry.IP)
+	return far.Unmap(), nil
+}
+
+// ByDestination reports whether the node's rules choose routes by nothing but the destination. If they look at the source, the device or a
+// mark, [To] may be wrong for packets that the node forwards.
+func ByDestination() (bool, error) {
+	rules, err := netlink.RuleList(netlink.FAMILY_ALL)
+	if err != nil {
+		return false, fmt.Errorf("listing the rules of routes: %w", err)
+	}
+	return !slices.ContainsFunc(rules, func(r netlink.Rule) bool {
+		other := r.Table == unix.RT_TABLE_UNSPEC && r.Goto <= 0 // such as that of VRFs
+		return other || r.Src != nil || r.IifName != "" || r.OifName != "" || r.Mask != nil || r.Tos != 0 || r.TunID != 0 || r.IPProto != 0 ||
+			r.Dport != nil || r.Sport != nil || r.UIDRange != nil
+	}), nil
+}
+
+// entryOf returns one entry of a neighbour table, nil if it does not exist (RTM_GETNEIGH without
 // NLM_F_DUMP, Linux 5.0). The kernel does not resolve the neighbour because of it.
-func get(family, device int, attrs ...*nl.RtAttr) (*netlink.Neigh, error) {
+func entryOf(family, device int, flags byte, attrs ...*nl.RtAttr) (*netlink.Neigh, error) {
 	// struct ndmsg, linux/neighbour.h. The library's type has padding that is not zeroed, which
 	// the kernel refuses.
 	data := make([]byte, unix.SizeofNdMsg)
 	data[0] = byte(family)
 	binary.NativeEndian.PutUint32(data[4:], uint32(device))
+	data[10] = flags
 	for _, attr := range attrs {
 		data = append(data, attr.Serialize()...)
 	}

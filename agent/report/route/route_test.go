@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -117,6 +118,9 @@ func outline(r Route) string {
 	if r.Bridged {
 		text += " port " + r.Port.Name
 	}
+	if r.Far.IsValid() {
+		text += fmt.Sprint(" to ", r.Far)
+	}
 	return text
 }
 
@@ -175,6 +179,12 @@ func TestBridged(t *testing.T) {
 		checkRoute(t, "10.2.0.9", "out cni0 port ")
 	}
 	checkRoute(t, "10.2.0.1", "self ")
+	// The bridge notices the carrier of its ports a moment later, and has its route then.
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if r, err := To(netip.MustParseAddr("fd02::1")); err == nil && r.Kind == Self {
+			break
+		}
+	}
 	checkRoute(t, "fd02::1", "self ")
 }
 
@@ -238,6 +248,14 @@ func TestOffTheNode(t *testing.T) {
 	must(t, netlink.RouteAdd(r))
 	checkRoute(t, "10.5.2.7", "out flannel.1 leaves via 10.5.2.0")
 	checkRoute(t, "10.5.2.0", "out flannel.1 leaves")
+	// The other end of the tunnel is known by the neighbour entry of the gateway, and the forwarding entry of its MAC.
+	entry(t, tunnel, "10.5.2.0", macs[0], netlink.NUD_PERMANENT)
+	checkRoute(t, "10.5.2.7", "out flannel.1 leaves via 10.5.2.0")
+	must(t, netlink.NeighAppend(&netlink.Neigh{
+		LinkIndex: tunnel.Attrs().Index, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF, State: netlink.NUD_PERMANENT, IP: net.ParseIP("192.0.2.5"), HardwareAddr: macs[0],
+	}))
+	checkRoute(t, "10.5.2.7", "out flannel.1 leaves via 10.5.2.0 to 192.0.2.5")
+	checkRoute(t, "10.5.2.0", "out flannel.1 leaves mac 02:00:00:00:00:01 to 192.0.2.5")
 	addRoute(t, "0.0.0.0/0", "192.0.2.254", nil, unix.RTN_UNICAST)
 	addRoute(t, "::/0", "2001:db8::254", nil, unix.RTN_UNICAST)
 	checkRoute(t, "10.6.0.1", "out eth9 via 192.0.2.254")
@@ -255,6 +273,83 @@ func TestOffTheNode(t *testing.T) {
 	checkRoute(t, "192.0.2.1", "self ")
 	must(t, netlink.LinkSetDown(uplink))
 	checkRoute(t, "10.6.0.1", "nowhere ")
+}
+
+// Of a multipath route the legs are returned that work.
+func TestLegs(t *testing.T) {
+	testneeds.Root(t)
+	check := func(ip string, want ...string) {
+		t.Helper()
+		legs, err := Legs(netip.MustParseAddr(ip))
+		got := make([]string, 0, len(legs))
+		for _, leg := range legs {
+			got = append(got, outline(leg))
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("the legs to %s are %q, %v; want %q", ip, got, err, want)
+		}
+	}
+	one, two := veth(t, "eth7", 0), veth(t, "eth8", 0)
+	addRoute(t, "192.0.2.0/25", "", one, unix.RTN_UNICAST)
+	addRoute(t, "192.0.2.128/25", "", two, unix.RTN_UNICAST)
+	addRoute(t, "2001:db8::/65", "", one, unix.RTN_UNICAST)
+	addRoute(t, "2001:db8:0:0:8000::/65", "", two, unix.RTN_UNICAST)
+	for prefix, hops := range map[string][2]string{"10.8.0.0/24": {"192.0.2.1", "192.0.2.129"}, "fd08::/64": {"2001:db8::1", "2001:db8:0:0:8000::1"}} {
+		_, dst, err := net.ParseCIDR(prefix)
+		must(t, err)
+		must(t, netlink.RouteAdd(&netlink.Route{Dst: dst, MultiPath: []*netlink.NexthopInfo{
+			{LinkIndex: one.Attrs().Index, Gw: net.ParseIP(hops[0]), Flags: unix.RTNH_F_ONLINK}, {LinkIndex: two.Attrs().Index, Gw: net.ParseIP(hops[1]), Flags: unix.RTNH_F_ONLINK},
+		}}))
+	}
+	check("10.8.0.1", "out eth7 via 192.0.2.1", "out eth8 via 192.0.2.129")
+	check("fd08::1", "out eth7 via 2001:db8::1", "out eth8 via 2001:db8::8000:0:0:1")
+	check("192.0.2.9", "out eth7")
+	check("10.9.0.1", "nowhere ")
+	must(t, netlink.LinkSetDown(two))
+	check("10.8.0.1", "out eth7 via 192.0.2.1")
+}
+
+func TestByDestination(t *testing.T) {
+	testneeds.Root(t)
+	check := func(what string, want bool) {
+		t.Helper()
+		if got, err := ByDestination(); err != nil || got != want {
+			t.Errorf("%s: %t, %v", what, got, err)
+		}
+	}
+	check("the rules of every node", true)
+	rule := func(change func(*netlink.Rule)) *netlink.Rule {
+		r := netlink.NewRule()
+		r.Family, r.Priority, r.Table = unix.AF_INET, 100, 100
+		change(r)
+		return r
+	}
+	network := &net.IPNet{IP: net.IP{10, 0, 0, 0}, Mask: net.CIDRMask(8, 32)}
+	for what, change := range map[string]func(*netlink.Rule){
+		"to":     func(r *netlink.Rule) { r.Dst = network },
+		"all":    func(*netlink.Rule) {},
+		"from":   func(r *netlink.Rule) { r.Src = network },
+		"iif":    func(r *netlink.Rule) { r.IifName = "lo" },
+		"oif":    func(r *netlink.Rule) { r.OifName = "lo" },
+		"fwmark": func(r *netlink.Rule) { r.Mark, r.Mask, r.Invert = 0x100000, new(uint32(0x100000)), true },
+		"tos":    func(r *netlink.Rule) { r.Tos = 4 },
+		"dport":  func(r *netlink.Rule) { r.Dport = netlink.NewRulePortRange(80, 80) },
+		"IPv6":   func(r *netlink.Rule) { r.Family, r.Mark, r.Mask = unix.AF_INET6, 1, new(uint32(1)) },
+	} {
+		r := rule(change)
+		must(t, netlink.RuleAdd(r))
+		check(what, what == "to" || what == "all")
+		must(t, netlink.RuleDel(r))
+	}
+	check("the rules of every node again", true)
+}
+
+func BenchmarkLegs(b *testing.B) {
+	for b.Loop() {
+		if _, err := Legs(netip.MustParseAddr("127.0.0.1")); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
 
 func BenchmarkTo(b *testing.B) {
