@@ -209,8 +209,10 @@ func (a *Agent) podName(cookie uint64) (pods.Change, bool) {
 
 // leads reports whether the node's route to an address leads into an interface, also as a port of a bridge.
 func leads(i *links.Interface, ip netip.Addr) bool {
-	to, err := route.To(ip)
-	return err == nil && to.Kind == route.Out && !to.Gateway.IsValid() && (to.Device.Index == i.Index || to.Port.Index == i.Index)
+	routes, err := route.To(ip)
+	return err == nil && slices.ContainsFunc(routes, func(to route.Route) bool {
+		return to.Kind == route.Out && !to.Gateway.IsValid() && (to.Device.Index == i.Index || to.Port.Index == i.Index)
+	})
 }
 
 func (a *Agent) newAudit(l *loop) *audit.Audit {
@@ -296,6 +298,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.cluster != nil {
 		group.Go(func() error { return a.cluster.Run(ctx) })
 		group.Go(func() error { a.loop.report.Summarize(ctx); return nil })
+		group.Go(func() error { a.loop.report.FollowPaths(ctx); return nil })
 	}
 	if a.scrapes != nil {
 		handler := a.metrics.Handler(a.Healthy, a.loop.report.Ready)

@@ -35,8 +35,8 @@ type Answer struct {
 	Unchecked []string `json:"unchecked,omitzero" text:"sentence"`
 	Checked   []string `json:"checked,omitzero"`
 	Books     []Book   `json:"books,omitzero"` // about the address of its stories
-	// Route is this node's own route to that address, if no conflict of it has that.
-	Route *Route `json:"route,omitzero"`
+	// Routes are this node's own to that address, if no conflict of it has one: several if the kernel spreads connections over them.
+	Routes []Route `json:"routes,omitzero"`
 	// Absences are of nodes with holders of its conflicts.
 	Absences []Absence `json:"absences,omitzero"`
 	Omitted  int       `json:"omitted,omitzero"` // elements that did not fit
@@ -68,6 +68,7 @@ const (
 	maxCaptures = 64
 	maxFrames   = 64
 	maxFrame    = 512
+	maxRoutes   = 8
 	maxTexts    = 8
 	maxOmitted  = 1_000_000
 )
@@ -135,6 +136,10 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, me
 		keep(&a.Stories, func(s *Story) bool { return s.saidBy(node, boot) }) + cut(&a.Stories, maxStories) +
 		keep(&a.Findings, func(f *Finding) bool {
 			f.Node, f.BootID, f.ReservedNode, f.FreedBy, f.OwnerUID, f.Ranges, f.Pods = node, boot, "", time.Time{}, "", nil, 0
+			cut(&f.Through, maxRoutes)
+			if f.Kind != Misrouted {
+				f.HeldBy, f.Through, f.End = "", nil, ""
+			}
 			return detector.ValidIP(f.IP) && !slices.Contains(OfReporters, f.Kind)
 		}) +
 		keep(&a.Captures, func(c *Capture) bool { return c.saidBy(node, boot) }) + cut(&a.Captures, maxCaptures)
@@ -143,11 +148,11 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, me
 		b.Unreserved = max(b.Unreserved, 0)
 		return true
 	})
-	if r := a.Route; r != nil {
-		if r.Node, r.BootID = node, boot; r.To == ToHolder || r.Holder != nil {
-			a.Route = nil
-		}
-	}
+	keep(&a.Routes, func(r *Route) bool {
+		r.Node, r.BootID = node, boot
+		return r.To != ToHolder && r.Holder == nil
+	})
+	cut(&a.Routes, maxRoutes)
 	keep(&a.Absences, func(b *Absence) bool { return b.Node != "" && !b.From.IsZero() && b.From.Before(b.Until) })
 	tooManyTexts.Exceeded(cut(&a.Absences, maxAbsences) + cut(&a.Unchecked, maxTexts) + cut(&a.Checked, maxTexts))
 	if a.Status != nil {
@@ -213,7 +218,7 @@ func (c *Conflict) saidBy(node, boot string) bool {
 	c.Shared = min(max(c.Shared, 0), maxShared)
 	checkFacts(c.Holders, cluster.NodeID(node, boot))
 	keep(&c.Routes, func(r *Route) bool {
-		r.Node, r.BootID = node, boot
+		r.Node, r.BootID, r.Ends, r.Policy = node, boot, false, false
 		return r.To == ToHolder && r.Holder != nil && *r.Holder >= 0 && *r.Holder < len(c.Holders) || r.To != ToHolder && r.Holder == nil
 	})
 	cut(&c.Routes, 1)

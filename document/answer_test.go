@@ -131,7 +131,9 @@ func fullAnswer(made time.Time) (a Answer) {
 		}
 	}
 	unbooked(a.Books, nil)
-	a.Route.To, a.Route.Holder = ToNode, nil
+	for i := range a.Routes {
+		a.Routes[i].To, a.Routes[i].Holder = ToNode, nil
+	}
 	for i := range a.Findings {
 		f := &a.Findings[i]
 		f.ReservedNode, f.FreedBy, f.OwnerUID, f.Ranges, f.Pods = "", time.Time{}, "", nil, 0

@@ -62,6 +62,8 @@ const (
 	Mismatched = "mismatched"
 	// Unheld: the address is reserved for a sandbox that does not exist any more. The range has one address less.
 	Unheld = "unheld"
+	// Misrouted: the routes of nodes lead packets to the address to another node than the pod's.
+	Misrouted = "misrouted"
 
 	// The others are found by a reporter.
 
@@ -87,13 +89,20 @@ const InConflict = "in_conflict"
 var OfReporters = []string{Misbooked, Stale, Deleted, Overlapping, Twice, Unlisted}
 
 // FindingKinds are all kinds of findings, the most urgent first. Agents of other versions may know more.
-var FindingKinds = []string{Misbooked, Stale, Deleted, Overlapping, Mismatched, Unreserved, Twice, Unlisted, Unheld}
+var FindingKinds = []string{Misbooked, Stale, Deleted, Overlapping, Mismatched, Unreserved, Misrouted, Twice, Unlisted, Unheld}
+
+// Where packets go that do not come to the holder of a [Misrouted] address.
+const (
+	EndsNowhere = "nowhere" // the last node has no route for them
+	EndsAtPods  = "pods"    // it sends them to its own pods
+	EndsInLoop  = "loop"    // it is one that had them before
+)
 
 // Finding is an address of which a book and the wire say different things. Its Holder is the pod that has the address; if Kind is [Unheld]
 // there mostly is none, and only the node is known. Of [Stale], [Deleted] and [Overlapping] there is one for a node, without an address.
 type Finding struct {
 	// Kind is "unreserved" (a pod has the address, nobody has it reserved: it may be given out again), "mismatched" (it is
-	// reserved for another pod that runs), "unheld" (it is reserved for a sandbox that does not exist any more), "misbooked" (it is reserved
+	// reserved for another pod that runs), "unheld" (it is reserved for a sandbox that does not exist any more), "misrouted" (packets to it go to another node), "misbooked" (it is reserved
 	// for the pod, but on another node, or for that node), "stale" (the book of the node belongs to an earlier node of its name), "deleted" (the API server has no such node, and pods run there), "overlapping" (the node gives out
 	// a range of another one), "twice" (the API server has two live pods with the address) or "unlisted" (it does not have the pod).
 	Kind       string     `json:"kind"`
@@ -114,6 +123,11 @@ type Finding struct {
 	Ranges   []string  `json:"ranges,omitzero"`   // those that overlap
 	OwnerUID string    `json:"ownerUID,omitzero"` // of [Stale]: that of the Node that the book's object belongs to
 	Pods     int       `json:"pods,omitzero"`     // that run on a deleted node
+	// Of [Misrouted]: HeldBy is the node of the pod, and Node the one whose packets were followed, Through the nodes after it. End is what
+	// the last one does with them: "nowhere", "pods" or "loop".
+	HeldBy  string   `json:"heldBy,omitzero"`
+	Through []string `json:"through,omitzero"`
+	End     string   `json:"end,omitzero"`
 	// Contested: the address is in a confirmed conflict that is open, whose judgement says what to do.
 	Contested bool `json:"contested,omitzero"`
 }

@@ -55,6 +55,10 @@ type Route struct {
 	ToBootID string     `json:"toBoot,omitzero"`
 	Device   string     `json:"device,omitzero"`  // outgoing
 	Gateway  netip.Addr `json:"gateway,omitzero"` // next hop, if any
+	// Between agents only. Ends: it leads to pods of the node only. Policy: rules of the node look at more than the destination, so that
+	// packets which it forwards may go elsewhere.
+	Ends   bool `json:"ends,omitzero"`
+	Policy bool `json:"policy,omitzero"`
 }
 
 // NodeID identifies the node whose route it is, as [cluster.NodeID].

@@ -149,6 +149,13 @@ func (g *Gossip) Withdraw(key detector.Key, holder detector.HolderID, otherNodes
 	g.in.call(func(now time.Time) { g.holders.withdraw(lease.ID{Key: key, Holder: holder}, otherNodes, now) })
 }
 
+// Kept returns leases that this node keeps, of addresses that one holder has, a pod of another node that is there: most at most, in no order.
+func (g *Gossip) Kept(most int) []cluster.Lease {
+	g.state.Lock()
+	defer g.state.Unlock()
+	return g.holders.kept.Single(most)
+}
+
 // RequestProbe sends a probe request for a remote holder to its node, with this node's own holders. The reply is a
 // [cluster.ProbeReply]; without one in time its outcome is Unreachable.
 func (g *Gossip) RequestProbe(p detector.Probe, own []cluster.Binding) {

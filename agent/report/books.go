@@ -48,6 +48,17 @@ func (r *Report) findings(q cluster.Query) document.Answer {
 			a.Unchecked = append(a.Unchecked, u.Text)
 		}
 	}
+	followed := r.paths.Last()
+	a.Omitted += followed.Omitted
+	for _, f := range followed.Findings {
+		if only.SelectsFinding(f) {
+			f.Node, f.BootID = r.Self.Name, r.Self.Boot
+			a.Findings = append(a.Findings, f)
+		}
+	}
+	if only.Network == "" {
+		a.Unchecked = append(a.Unchecked, followed.Unchecked...)
+	}
 	return a
 }
 
@@ -132,6 +143,12 @@ func (r *Report) bookStats(open []detector.Conflict) (stats metrics.BookStats) {
 		if last.NoUnheld && stats.Findings[document.Unheld] == 0 {
 			delete(stats.Findings, document.Unheld)
 		}
+	}
+	if followed := r.paths.Last(); followed.Compared {
+		if stats.Findings == nil {
+			stats.Findings = make(map[string]int)
+		}
+		stats.Findings[document.Misrouted] = len(followed.Findings) + followed.Omitted
 	}
 	for _, book := range last.Books {
 		if left, ok := book.Left(); ok {

@@ -95,7 +95,7 @@ func newReport(t testing.TB, o *fakeCluster) *Report {
 	}
 	r := New(opts)
 	r.facts.after = func(time.Duration, func()) {} // the test's goroutine owns the parts
-	r.lookup = func(netip.Addr) (route.Route, error) { return route.Route{Kind: route.Nowhere}, nil }
+	r.lookup = func(netip.Addr) ([]route.Route, error) { return []route.Route{{Kind: route.Nowhere}}, nil }
 	return r
 }
 

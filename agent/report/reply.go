@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
@@ -68,9 +67,7 @@ func (r *Report) reply(q cluster.Query) {
 				}
 			}
 			if elsewhere {
-				if route, ok := routes.of(document.Conflict{Network: config.DefaultNetwork, IP: q.IP, State: detector.Confirmed}); ok {
-					answer.Route = &route
-				}
+				answer.Routes = routes.legs(q.IP)
 			}
 			r.routing.Release(1)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/dupip/dupip/agent/exchange"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/observe"
+	"github.com/dupip/dupip/agent/paths"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/agent/report/collect"
@@ -38,6 +39,8 @@ type Cluster interface {
 	// in at most that many bytes.
 	ReportConflict(key detector.Key, open bool, encode func(at time.Time, most int) ([]byte, error))
 	ReportSummary(s cluster.Summary)
+	// Kept returns leases that this node keeps, of addresses that one holder has, a pod of another node: most at most.
+	Kept(most int) []cluster.Lease
 	// Members are the agents that are or were in the cluster, by node name.
 	Members() []cluster.Member
 	Status() cluster.Status
@@ -82,10 +85,11 @@ type Report struct {
 	causes  causes
 	facts   facts
 	view    *view // a recent one
+	paths   *paths.Paths
 	// Of the queries of other nodes: those that look up routes, those for the status, and those that wait for facts.
 	routing, stating, answering *semaphore.Weighted
-	encoding                    chan struct{}                         // has a value for each answer that is encoded
-	lookup                      func(netip.Addr) (route.Route, error) // [route.To]; tests replace it
+	encoding                    chan struct{}                           // has a value for each answer that is encoded
+	lookup                      func(netip.Addr) ([]route.Route, error) // [route.To]; tests replace it
 }
 
 var _ api.Backend = (*Report)(nil)
@@ -104,7 +108,7 @@ func New(opts Options) *Report {
 	if opts.Changed == nil {
 		opts.Changed = func() {}
 	}
-	return &Report{
+	r := &Report{
 		Options: opts,
 		watches: make(map[chan document.ConflictEvent]bool),
 		events:  newEventLog(opts.Log, after),
@@ -113,6 +117,8 @@ func New(opts Options) *Report {
 		routing: semaphore.NewWeighted(maxRoutedQueries), stating: semaphore.NewWeighted(maxRoutedQueries), answering: semaphore.NewWeighted(maxRoutedQueries), encoding: make(chan struct{}, maxRoutedQueries),
 		lookup: route.To,
 	}
+	r.paths = paths.New(paths.Options{Log: r.Log, Self: r.Self.NodeID(), Kept: func(most int) []cluster.Lease { return r.Cluster.Kept(most) }, Routes: r.ownRoutes, Ask: r.ask})
+	return r
 }
 
 // errStarting is for the time before all interfaces are listed: "no conflict" would be misleading.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 // summaryCheck is how often the state of this node is compared with the last summary.
@@ -53,6 +54,9 @@ func (r *Report) summary() cluster.Summary {
 		if n > 0 {
 			s.Findings[kind+" address"] = n
 		}
+	}
+	if followed := r.paths.Last(); len(followed.Findings) > 0 {
+		s.Findings[document.Misrouted+" address"] = len(followed.Findings) + followed.Omitted
 	}
 	if _, n := r.Table.Lost(0); n > 0 {
 		s.Findings["dad failed address"] = n

@@ -1,8 +1,10 @@
 package report
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
@@ -27,14 +29,21 @@ type routes struct {
 	networks map[string]bool
 	// nodes are the other nodes by the addresses of their agents.
 	nodes     map[netip.Addr]string
-	lookup    func(netip.Addr) (route.Route, error)
-	remaining int // lookups
+	lookup    func(netip.Addr) ([]route.Route, error)
+	remaining int // lookups of [routes.of]
+	// For [routes.legs]: what [route.Ports] returns, and whether the node has rules that look at more than the destination.
+	ports  func() (map[int][]int, error)
+	policy func() bool
 }
 
 // newRoutes must be called in the goroutine that owns the parts.
 func (r *Report) newRoutes() *routes {
 	s := &routes{
 		self: r.Self.NodeID(), host: r.Table.Host, remaining: collect.MaxRouted, lookup: r.lookup,
+		ports: sync.OnceValues(route.Ports), policy: sync.OnceValue(func() bool {
+			simple, err := route.ByDestination()
+			return err != nil || !simple
+		}),
 		holders: make(map[int]detector.HolderID), uplinks: make(map[int]bool),
 		networks: map[string]bool{config.DefaultNetwork: true}, nodes: make(map[netip.Addr]string),
 	}
@@ -70,9 +79,43 @@ func (s *routes) of(c document.Conflict) (document.Route, bool) {
 	}
 	s.remaining--
 	found, err := s.lookup(c.IP)
-	if err != nil {
+	if err != nil || len(found) == 0 {
 		return document.Route{}, false // a device was removed during the lookup
 	}
+	return s.describe(c, found[0]), true
+}
+
+// legs returns all routes of this node to an address, none if they are unknown. They do not say which holder of a conflict they lead to.
+func (s *routes) legs(ip netip.Addr) (list []document.Route) {
+	found, err := s.lookup(ip)
+	if err != nil {
+		return nil
+	}
+	for _, leg := range found {
+		r := s.describe(document.Conflict{IP: ip}, leg)
+		r.Policy, r.Ends = s.policy(), (r.To == document.ToDevice || r.To == document.ToUnknown) && s.ends(leg)
+		list = append(list, r)
+	}
+	return list
+}
+
+// ends reports whether a route leads to pods of this node only: to one, or into a bridge that has no other ports.
+func (s *routes) ends(found route.Route) bool {
+	if _, pod := s.holders[found.Device.Index]; pod {
+		return true
+	}
+	if found.Bridge == 0 || found.Gateway.IsValid() {
+		return false
+	}
+	ports, err := s.ports()
+	return err == nil && len(ports[found.Bridge]) > 0 && !slices.ContainsFunc(ports[found.Bridge], func(index int) bool {
+		_, pod := s.holders[index]
+		return !pod
+	})
+}
+
+// describe says where a route leads.
+func (s *routes) describe(c document.Conflict, found route.Route) document.Route {
 	r := document.Route{Node: cluster.NodeName(s.self), BootID: cluster.BootID(s.self), Device: found.Device.Name, Gateway: found.Gateway}
 	switch found.Kind {
 	case route.Nowhere:
@@ -83,7 +126,7 @@ func (s *routes) of(c document.Conflict) (document.Route, bool) {
 	default:
 		s.resolve(&r, c, found)
 	}
-	return r, true
+	return r
 }
 
 // resolve finds what is behind the device of a route.
@@ -96,11 +139,12 @@ func (s *routes) resolve(r *document.Route, c document.Conflict, found route.Rou
 	case pod:
 		r.To = document.ToDevice
 		setHolder(r, c, holder)
-	case s.nodes[ip] != "":
-		r.To, r.ToNode, r.ToBootID = document.ToNode, cluster.NodeName(s.nodes[ip]), cluster.BootID(s.nodes[ip])
+	case s.nodes[ip] != "" || s.nodes[found.Far] != "":
+		id := cmp.Or(s.nodes[ip], s.nodes[found.Far])
+		r.To, r.ToNode, r.ToBootID = document.ToNode, cluster.NodeName(id), cluster.BootID(id)
 	case found.MAC != nil:
 		s.resolveMAC(r, c, found)
-	case found.Bridged && !found.Gateway.IsValid():
+	case found.Bridge != 0 && !found.Gateway.IsValid():
 		r.To = document.ToUnknown
 	default:
 		r.To = s.kindOf(found.Device)
@@ -116,7 +160,7 @@ func (s *routes) resolveMAC(r *document.Route, c document.Conflict, found route.
 		return
 	}
 	// Any other port, or none, leads to no holder of this node.
-	away := !found.Bridged || found.Port.Index != 0
+	away := found.Bridge == 0 || found.Port.Index != 0
 	var with []int
 	for n, b := range c.Holders {
 		if slices.Equal(b.MAC[:], found.MAC) && (!away || b.NodeID() != s.self) {

@@ -58,7 +58,7 @@ func TestRoutes(t *testing.T) {
 	}
 	bridge := func(last byte, port int) route.Route {
 		w := out(20)
-		w.Bridged = true
+		w.Bridge = 20
 		if last != 0 {
 			w.MAC = mac(last)
 		}
@@ -110,7 +110,7 @@ func TestRoutes(t *testing.T) {
 			holders:  map[int]detector.HolderID{1: one.Holder.ID, 2: two.Holder.ID, 3: single.Holder.ID, 7: {Node: "n1/b", Netns: 7}},
 			uplinks:  map[int]bool{40: true},
 			networks: map[string]bool{"default": true}, nodes: make(map[netip.Addr]string),
-			lookup: func(netip.Addr) (route.Route, error) { return test.route, nil },
+			lookup: func(netip.Addr) ([]route.Route, error) { return []route.Route{test.route}, nil },
 		}
 		w.addMembers([]cluster.Member{
 			{Name: "n1", Boot: "b", State: cluster.Alive, Address: "192.0.2.1:7951"},
@@ -163,9 +163,9 @@ func TestRoutesNotLookedUp(t *testing.T) {
 		t.Errorf("behind %v, uplinks %v", w.holders, w.uplinks)
 	}
 	lookups := 0
-	w.lookup = func(netip.Addr) (route.Route, error) {
+	w.lookup = func(netip.Addr) ([]route.Route, error) {
 		lookups++
-		return route.Route{}, errors.New("removed")
+		return nil, errors.New("removed")
 	}
 	found := document.NewConflict(confirmed(holding("n", "10.0.0.1", 11), holding("n", "10.0.0.1", 12)))
 	if _, ok := w.of(found); ok || lookups != 1 {
@@ -373,8 +373,8 @@ func TestReplyHasRoutes(t *testing.T) {
 		}
 	}
 	// One of an address without a holder on this node has this node's route.
-	if a := about(cluster.QueryStories, "10.0.0.2"); a.Route == nil || a.Route.To != document.ToNowhere || reply(cluster.QueryStories).Route != nil {
-		t.Errorf("%+v", a.Route)
+	if a := about(cluster.QueryStories, "10.0.0.2"); len(a.Routes) != 1 || a.Routes[0].To != document.ToNowhere || reply(cluster.QueryStories).Routes != nil {
+		t.Errorf("%+v", a.Routes)
 	}
 	// Beyond the limit, replies have no routes.
 	for range maxRoutedQueries {

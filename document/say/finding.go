@@ -15,6 +15,9 @@ func Finding(f document.Finding) (text string, steps []document.Step) {
 	if text, steps = booked(f); text != "" {
 		return contested(f, text), steps
 	}
+	if f.Kind == document.Misrouted {
+		return misrouted(f, []string{f.Node})
+	}
 	text = fact(f) + "."
 	if f.Contested {
 		return contested(f, text), steps
@@ -68,6 +71,35 @@ func Finding(f document.Finding) (text string, steps []document.Step) {
 		steps = append(steps, remove)
 	}
 	return text, steps
+}
+
+// misrouted says where packets of some nodes go that do not come to the holder of an address.
+func misrouted(f document.Finding, from []string) (text string, steps []document.Step) {
+	text = fmt.Sprintf("Packets from %s %s to %s go", either(len(from), "node", "nodes"), Conjoin(from), f.IP)
+	if len(f.Through) == 0 {
+		text += " to pods there"
+	} else {
+		text += " to node " + strings.Join(f.Through, ", then ")
+		last := map[string]string{
+			document.EndsNowhere: ", which has no route for them", document.EndsAtPods: ", to its own pods", document.EndsInLoop: ", which had them before: they go round",
+		}
+		text += last[f.End]
+	}
+	text += fmt.Sprintf(". %s on node %s has the address, and gets none of them.", cmp.Or(f.Pod.String(), "A pod"), f.HeldBy)
+	wrong := f.Node
+	if len(f.Through) > 0 {
+		wrong = f.Through[0]
+	}
+	look := document.Step{Text: "Look which route they take", Node: f.Node}
+	if plainAddress(f.IP) {
+		look.Command, look.Cuts = "ip route get "+f.IP.String(), "nothing"
+	}
+	return text, []document.Step{
+		look,
+		{Text: fmt.Sprintf(`Look for whom IPAM has the address: "dupip explain %s" says so, or the IPAM's own tool. If it is for node %s, that one may give it to a pod, too: `+
+			"correct the node name that the network plugin has on node %s", f.IP, wrong, f.HeldBy)},
+		{If: "If it is for node " + f.HeldBy, Text: "Look why what writes the routes does not know that: its log on the node of the packets says so", Node: f.Node},
+	}
 }
 
 // contested adds that the address of a finding is in conflict, if it is.

@@ -106,12 +106,31 @@ func Repairs(a document.Audit) (list []Entry) {
 		first.Node = nodes[first.NodeID()]
 		e := Entry{}
 		e.Text, e.Steps = Finding(first)
-		if others := each(same[s][1:], What); len(others) > 0 {
+		others := each(same[s][1:], What)
+		if s.kind == document.Misrouted {
+			e.Text, e.Steps, others = misroutes(first, same[s], nodes)
+		}
+		if len(others) > 0 {
 			e.Text += " Likewise: " + List(others) + "."
 		}
 		list = append(list, e)
 	}
 	return list
+}
+
+// misroutes joins what several nodes say of one address.
+func misroutes(first document.Finding, all []document.Finding, nodes map[string]string) (text string, steps []document.Step, others []string) {
+	var from []string
+	for _, f := range all {
+		if f.IP != first.IP {
+			others = append(others, f.IP.String())
+		} else if f.End == first.End && slices.Equal(f.Through, first.Through) {
+			from = append(from, nodes[f.NodeID()])
+		}
+	}
+	text, steps = misrouted(first, from)
+	slices.Sort(others)
+	return text, steps, slices.Compact(others)
 }
 
 // urgency orders kinds of findings; those of other versions come last.

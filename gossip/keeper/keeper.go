@@ -201,6 +201,23 @@ func (t *Table) room(e *entry, s *sender, b *cluster.Binding) bool {
 	return i >= 0
 }
 
+// Single returns leases of addresses that one holder has, a pod of another node that is there, most at most and in no order.
+func (t *Table) Single(most int) (list []cluster.Lease) {
+	for key, e := range t.entries {
+		if len(list) == most {
+			break
+		}
+		if e.live != 1 {
+			continue
+		}
+		r := e.records[slices.IndexFunc(e.records, func(r *record) bool { return !r.gone })]
+		if n := r.sender.node; n.Alive() && n != t.roster.Self() && r.binding.Evidence != detector.Host {
+			list = append(list, cluster.Lease{Key: key, Binding: r.binding})
+		}
+	}
+	return list
+}
+
 // Forget forgets a node.
 func (t *Table) Forget(n *roster.Node) {
 	if s := t.senders[n]; s != nil {

@@ -72,8 +72,12 @@ func (c *Collection) addRoutes(conflict *document.Conflict) {
 	}
 	for _, a := range slices.SortedFunc(slices.Values(c.answers), func(x, y document.Answer) int { return cmp.Compare(x.NodeID(), y.NodeID()) }) {
 		isKnown := slices.ContainsFunc(conflict.Routes, func(r document.Route) bool { return r.NodeID() == a.NodeID() })
-		if a.Route != nil && !isKnown && len(conflict.Routes) < merge.MaxRoutes {
-			conflict.Routes = append(slices.Clip(conflict.Routes), *a.Route)
+		if isKnown || len(conflict.Routes)+len(a.Routes) > merge.MaxRoutes {
+			continue
+		}
+		for _, r := range a.Routes {
+			r.Ends, r.Policy = false, false
+			conflict.Routes = append(slices.Clip(conflict.Routes), r)
 		}
 	}
 }

@@ -26,10 +26,10 @@ func TestRoutesOfAll(t *testing.T) {
 		}}}}
 	}
 	to := func(node string) *document.Answer {
-		return &document.Answer{Route: &document.Route{Node: "liar", To: document.ToNode, ToNode: node, ToBootID: "b"}}
+		return &document.Answer{Routes: []document.Route{{Node: "liar", To: document.ToNode, ToNode: node, ToBootID: "b", Policy: true}}}
 	}
 	zero := 0
-	nodes := others{"n1": story(0), "n2": story(1), "n3": to("n1"), "n4": to("n1"), "n5": {Route: &document.Route{To: document.ToHolder, Holder: &zero}}, "n6": {}}
+	nodes := others{"n1": story(0), "n2": story(1), "n3": to("n1"), "n4": to("n1"), "n5": {Routes: []document.Route{{To: document.ToHolder, Holder: &zero}}}, "n6": {}}
 	c := &Collection{Self: cluster.Member{Name: "r1", Boot: "b", Role: cluster.Reporter}}
 	c.Rules = Rules(new(config.Config))
 	q := document.Query{IP: ip, Cluster: true}

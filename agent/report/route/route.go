@@ -43,10 +43,10 @@ type Route struct {
 	// MAC is from the neighbour entry of the address on Device; nil if there is a gateway or no
 	// usable entry.
 	MAC net.HardwareAddr
-	// Bridged says that Device is a bridge, or a VLAN of one. Port is then the port that leads to
-	// MAC, zero if the bridge does not know it now.
-	Bridged bool
-	Port    Device
+	// Bridge is the ifindex of the bridge that Device is, or is a VLAN of; zero if it is none. Port is then the port that leads
+	// to MAC, zero if the bridge does not know it now.
+	Bridge int
+	Port   Device
 	// Far is the other end of the tunnel, if Device is a VXLAN that has entries for the next hop.
 	Far netip.Addr
 }
@@ -60,19 +60,9 @@ type Device struct {
 	Leaves bool
 }
 
-// To returns the route to an address. It fails if the kernel's reply is malformed, or a device was
-// removed during the lookup.
-func To(ip netip.Addr) (Route, error) {
-	found, kind, err := get(ip, nil)
-	if err != nil || kind != Out {
-		return Route{Kind: kind}, err
-	}
-	return by(ip, found.LinkIndex, gateway(found.Gw, found.Via))
-}
-
 // get asks the kernel for the route to an address.
-func get(ip netip.Addr, options *netlink.RouteGetOptions) (found netlink.Route, kind Kind, err error) {
-	routes, err := netlink.RouteGetWithOptions(ip.AsSlice(), options)
+func get(ip netip.Addr) (found netlink.Route, kind Kind, err error) {
+	routes, err := netlink.RouteGetWithOptions(ip.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	switch {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH),
 		errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL): // prohibit and blackhole
@@ -92,9 +82,10 @@ const maxLegs = 8
 
 var tooManyLegs = bounds.New("too many legs of a route")
 
-// Legs returns all routes that packets to an address may take: several if the kernel spreads connections over them. It fails as [To] does.
-func Legs(ip netip.Addr) ([]Route, error) {
-	found, kind, err := get(ip, &netlink.RouteGetOptions{FIBMatch: true})
+// To returns the routes that packets to an address may take: several if the kernel spreads connections over them. It fails if the kernel's
+// reply is malformed, or a device was removed during the lookup.
+func To(ip netip.Addr) ([]Route, error) {
+	found, kind, err := get(ip)
 	switch {
 	case err != nil:
 		return nil, err
@@ -139,12 +130,12 @@ func by(ip netip.Addr, index int, gateway netip.Addr) (Route, error) {
 			return r, err
 		}
 	}
-	bridge, vid, bridged := bridgeOf(link)
-	r.Bridged = bridged
+	bridge, vid := bridgeOf(link)
+	r.Bridge = bridge
 	if r.Gateway.IsValid() {
 		return r, nil
 	}
-	if r.MAC, err = neighbour(index, ip); err != nil || r.MAC == nil || !bridged {
+	if r.MAC, err = neighbour(index, ip); err != nil || r.MAC == nil || bridge == 0 {
 		return r, err
 	}
 	port, err := portOf(bridge, r.MAC, vid)
@@ -194,12 +185,12 @@ func below(link netlink.Link) netlink.Link {
 	return link
 }
 
-// bridgeOf returns the bridge that a device is, or is a VLAN of, and the VLAN that packets by the
+// bridgeOf returns the bridge that a device is, or is a VLAN of, zero for none, and the VLAN that packets by the
 // device have in its table.
-func bridgeOf(link netlink.Link) (index int, vid uint16, ok bool) {
+func bridgeOf(link netlink.Link) (index int, vid uint16) {
 	bridge, ok := below(link).(*netlink.Bridge)
 	if !ok {
-		return 0, 0, false
+		return 0, 0
 	}
 	if bridge.VlanFiltering != nil && *bridge.VlanFiltering {
 		if vlan, is := link.(*netlink.Vlan); is {
@@ -208,7 +199,7 @@ func bridgeOf(link netlink.Link) (index int, vid uint16, ok bool) {
 			vid = *bridge.VlanDefaultPVID
 		}
 	}
-	return bridge.Index, vid, true
+	return bridge.Index, vid
 }
 
 // neighbour returns the MAC of an address from the kernel's neighbour table, nil if there is no
@@ -256,6 +247,21 @@ func farEnd(device int, hop netip.Addr) (netip.Addr, error) {
 	}
 	far, _ := netip.AddrFromSlice(entry.IP)
 	return far.Unmap(), nil
+}
+
+// Ports returns the ifindexes of the ports of each bridge, by the bridge's ifindex.
+func Ports() (map[int][]int, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("listing devices: %w", err)
+	}
+	ports := make(map[int][]int)
+	for _, link := range links {
+		if a := link.Attrs(); a.MasterIndex != 0 {
+			ports[a.MasterIndex] = append(ports[a.MasterIndex], a.Index)
+		}
+	}
+	return ports, nil
 }
 
 // ByDestination reports whether the node's rules choose routes by nothing but the destination. If they look at the source, the device or a

@@ -15,11 +15,22 @@ import (
 // nodesEvery is how often the notices of nodes are found again, at most.
 const nodesEvery = time.Second
 
-// bookEvents are those of findings of the API server's books, by kind. In a note OTHER is the other node.
-var bookEvents = map[string]struct{ reason, note string }{
+// findingEvent is the Event of a kind of findings. In the note OTHER is the other node.
+type findingEvent struct{ reason, note string }
+
+const unreserved = "Pods of this node have addresses that IPAM has not reserved and may give out again."
+
+// agentEvents are those of findings that agents have, by kind.
+var agentEvents = map[string]findingEvent{
+	document.Unreserved: {ReasonUnreserved, unreserved},
+	document.Misrouted:  {ReasonMisrouted, "Packets from this node to pods of other nodes go to another node than the pod's."},
+}
+
+// bookEvents are those of findings of the API server's books, by kind.
+var bookEvents = map[string]findingEvent{
 	document.Misbooked:   {ReasonMisbooked, "IPAM has addresses of this node's pods reserved on node OTHER: it may give them out again."},
 	document.Stale:       {ReasonStale, "The IPAM's object of this node belongs to an earlier node of its name: another node may have its addresses, too."},
-	document.Unreserved:  {ReasonUnreserved, "Pods of this node have addresses that IPAM has not reserved and may give out again."},
+	document.Unreserved:  {ReasonUnreserved, unreserved},
 	document.Mismatched:  {ReasonUnreserved, "Pods of this node have addresses that IPAM has reserved for others, on node OTHER."},
 	document.Overlapping: {ReasonRange, "This node gives out addresses of a range that is node OTHER's, too."},
 	document.Deleted:     {ReasonDeleted, "The Node was deleted, and its machine still runs pods: their addresses may be given out again."},
@@ -44,8 +55,9 @@ func (p *Planner) findNodes(now time.Time) {
 		}
 	}
 	// What an Event says cannot be changed later: it has no numbers.
-	for node := range p.state.unreserved {
-		want(node, ReasonUnreserved, "", "Pods of this node have addresses that IPAM has not reserved and may give out again. What to do: "+p.Program+" audit --node "+cluster.NodeName(node))
+	for on := range p.state.found {
+		e := agentEvents[on.kind]
+		want(on.node, e.reason, "", e.note+" What to do: "+p.Program+" audit --node "+cluster.NodeName(on.node))
 	}
 	for on, other := range p.found {
 		if e, ok := bookEvents[on.kind]; ok {

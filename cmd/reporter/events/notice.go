@@ -28,6 +28,7 @@ const (
 	ReasonSummary    = "DuplicateIPs"        // on a node, when there are too many for one Event each at once
 	ReasonRange      = "SharedPodRange"      // on a node, which gives out the same addresses as another one
 	ReasonUnreserved = "UnreservedIP"        // on a node
+	ReasonMisrouted  = "MisroutedIP"         // on a node, whose routes lead to the wrong node
 	// On a node, by the books of the API server.
 	ReasonMisbooked = "MisbookedIP" // its pods' addresses are reserved on another node
 	ReasonStale     = "StaleIPAM"   // its IPAM's object belongs to an earlier node of its name

@@ -71,7 +71,7 @@ type Write struct {
 func New(instance, program string, renew time.Duration, rules merge.Rules) *Planner {
 	return &Planner{
 		Instance: instance, Program: program, Renew: renew,
-		state:   state{rules, make(map[detector.Key]*reported), make(map[string]bool), make(map[string]time.Time)},
+		state:   state{rules, make(map[detector.Key]*reported), make(map[foundOn]bool), make(map[string]time.Time)},
 		notices: make(map[string]*notice),
 		byKey:   make(map[detector.Key][]*notice), waits: make(map[string]wait),
 	}
@@ -91,17 +91,17 @@ func (p *Planner) Conflict(from cluster.Report, c document.Conflict, now time.Ti
 // Summary takes what an agent says of its node. node is its NodeID.
 func (p *Planner) Summary(node string, s cluster.Summary) {
 	p.changed = true
-	if s.Findings[document.Unreserved+" address"] == 0 {
-		delete(p.state.unreserved, node)
-	} else if len(p.state.unreserved) < maxNodes || p.state.unreserved[node] {
-		p.state.unreserved[node] = true
-	} else {
-		p.stats.Skipped++
+	for kind := range agentEvents {
+		on := foundOn{node, kind}
+		if s.Findings[kind+" address"] == 0 {
+			delete(p.state.found, on)
+		} else if len(p.state.found) < maxNodes || p.state.found[on] {
+			p.state.found[on] = true
+		} else {
+			p.stats.Skipped++
+		}
 	}
 }
-
-// foundOn is a kind of findings of a book of the API server, and the name of the node that has them.
-type foundOn struct{ node, kind string }
 
 // Findings takes what the books of the API server and the wire say differently.
 func (p *Planner) Findings(list []document.Finding) {

@@ -277,6 +277,12 @@ func TestNodes(t *testing.T) {
 	}
 	summary(0)
 	w.expect("nothing", "")
+	for _, n := range []int{1, 0} {
+		w.p.Summary("green/boot", cluster.Summary{Findings: map[string]int{"misrouted address": n}})
+		w.run(5 * time.Second)
+		w.expect("misrouted", "MisroutedIP green")
+	}
+	w.api = nil
 	summary(2)
 	summary(3)
 	w.expect("unreserved", "UnreservedIP red")
@@ -314,7 +320,7 @@ func TestTooManyNodes(t *testing.T) {
 			w.p.Summary(fmt.Sprint("n", n, "/boot"), s)
 		}
 	}
-	if known, skipped := len(w.p.state.unreserved), w.p.Stats().Skipped; known != maxNodes || !w.p.state.unreserved["n0/boot"] || skipped != 2 {
+	if known, skipped := len(w.p.state.found), w.p.Stats().Skipped; known != maxNodes || !w.p.state.found[foundOn{"n0/boot", document.Unreserved}] || skipped != 2 {
 		t.Errorf("%d are known, %d were skipped", known, skipped)
 	}
 }

@@ -24,13 +24,16 @@ const (
 	reportedAgain = 2 * time.Minute
 )
 
-// state is what the agents have reported: open conflicts, and which nodes have addresses that nobody has reserved.
+// state is what the agents have reported: open conflicts, and which nodes have findings of kinds that have Events.
 type state struct {
-	rules      merge.Rules
-	conflicts  map[detector.Key]*reported
-	unreserved map[string]bool      // by NodeID
-	seen       map[string]time.Time // when a node was alive, by NodeID
+	rules     merge.Rules
+	conflicts map[detector.Key]*reported
+	found     map[foundOn]bool
+	seen      map[string]time.Time // when a node was alive, by NodeID
 }
+
+// foundOn is a kind of findings, and the node that has them: its NodeID, or its name if they are of a book of the API server.
+type foundOn struct{ node, kind string }
 
 // reported are the open conflicts of an address.
 type reported struct {
@@ -100,7 +103,7 @@ func (s *state) gone(alive map[string]cluster.Member, now time.Time) (keys []det
 		other, isThere := latest[cluster.NodeName(node)]
 		return now.Sub(s.seen[node]) >= awayAfter || !isAlive && isThere && other.Follows(s.seen[node])
 	}
-	maps.DeleteFunc(s.unreserved, func(node string, _ bool) bool { return isGone(node) })
+	maps.DeleteFunc(s.found, func(on foundOn, _ bool) bool { return isGone(on.node) })
 	for key, reports := range s.conflicts {
 		for node, r := range reports.by {
 			agent := alive[node]
