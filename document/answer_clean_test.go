@@ -80,7 +80,10 @@ func TestFindingsOfAgents(t *testing.T) {
 	ip := netip.MustParseAddr("10.0.0.7")
 	var sent Answer
 	for _, kind := range FindingKinds {
-		sent.Findings = append(sent.Findings, Finding{Kind: kind, IP: ip, ReservedNode: "victim", Ranges: []string{"x"}, Pods: 9, OwnerUID: "u"})
+		sent.Findings = append(sent.Findings, Finding{
+			Kind: kind, IP: ip, ReservedNode: "victim", Ranges: []string{"x"}, Pods: 9, OwnerUID: "u",
+			HeldBy: "n3\x1b" + strings.Repeat("n", 1000), Through: make([]string, 100), End: EndsNowhere,
+		})
 	}
 	sent.At = noon
 	var got []string
@@ -88,8 +91,11 @@ func TestFindingsOfAgents(t *testing.T) {
 		if got = append(got, f.Kind); f.ReservedNode != "" || f.Ranges != nil || f.Pods != 0 || f.OwnerUID != "" {
 			t.Errorf("%+v", f)
 		}
+		if routes := f.Kind == Misrouted; (f.End != "") != routes || (len(f.Through) == maxRoutes) != routes || strings.HasPrefix(f.HeldBy, "n3?") != routes || len(f.HeldBy) > MaxName {
+			t.Errorf("%+v", f)
+		}
 	}
-	if want := []string{Mismatched, Unreserved, Unheld}; !slices.Equal(got, want) {
+	if want := []string{Mismatched, Unreserved, Misrouted, Unheld}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -116,8 +122,8 @@ func TestAnswerTexts(t *testing.T) {
 	texts, sentences := 0, 0
 	var look func(path string, v reflect.Value, sentence bool)
 	check := func(path, s string, sentence bool) {
-		if path == ".Findings.ReservedNode" || path == ".Findings.OwnerUID" {
-			return // a reporter's
+		if slices.Contains([]string{".Findings.ReservedNode", ".Findings.OwnerUID", ".Findings.HeldBy", ".Findings.End"}, path) {
+			return // a reporter's, and those of another kind
 		}
 		most := MaxName
 		if sentence {

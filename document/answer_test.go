@@ -122,6 +122,7 @@ func fullAnswer(made time.Time) (a Answer) {
 	fill(reflect.ValueOf(&a).Elem(), "", names, made.Add(-time.Hour))
 	said := func(c *Conflict) {
 		c.Judgement, c.Drill, c.Routes = nil, false, c.Routes[:1]
+		c.Routes[0].Ends, c.Routes[0].Policy = false, false
 		unbooked(c.Books, c.Holders)
 	}
 	without := func(list []Binding) {
@@ -137,6 +138,9 @@ func fullAnswer(made time.Time) (a Answer) {
 	for i := range a.Findings {
 		f := &a.Findings[i]
 		f.ReservedNode, f.FreedBy, f.OwnerUID, f.Ranges, f.Pods = "", time.Time{}, "", nil, 0
+		if f.Kind != Misrouted {
+			f.HeldBy, f.Through, f.End = "", nil, ""
+		}
 	}
 	without(a.Bindings)
 	for i := range a.Conflicts {

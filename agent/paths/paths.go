@@ -30,8 +30,9 @@ const (
 	again = 30 * time.Second
 	// maxKept bounds the addresses of a pass: a node with 50 pods keeps about 150.
 	maxKept = 4096
-	// maxAsked bounds the questions of a pass to other nodes: one that many ask answers none.
-	maxAsked = 16
+	// maxAsked bounds the questions of a pass to other nodes, because one that many ask answers none; maxAskedOf those about addresses of
+	// one node, whose pods may say that they have many. Those that were asked about the longest time ago come first.
+	maxAsked, maxAskedOf = 16, 8
 	// maxFindings bounds the findings that are told.
 	maxFindings = 64
 )
@@ -76,6 +77,7 @@ type doubt struct {
 	holder detector.HolderID
 	routes []document.Route // of this node
 	end    *end             // nil if they come there by a relay
+	agreed bool             // two passes did
 	since  time.Time
 	asked  time.Time // for the routes of other nodes
 	found  *document.Finding
@@ -113,7 +115,7 @@ func (p *Paths) pass(ctx context.Context, now time.Time) {
 	if err != nil {
 		return
 	}
-	asked, seen := 0, make(map[detector.Key]bool)
+	seen := make(map[detector.Key]bool)
 	hidden, policy := 0, false
 	for _, l := range p.opts.Kept(maxKept) {
 		holder := l.Binding.Holder.ID
@@ -135,9 +137,12 @@ func (p *Paths) pass(ctx context.Context, now time.Time) {
 			d = &doubt{holder: holder, routes: routes}
 			p.doubts[l.Key] = d
 		}
-		p.follow(ctx, l.Key.IP, d, now, &asked)
 	}
 	maps.DeleteFunc(p.doubts, func(k detector.Key, _ *doubt) bool { return !seen[k] })
+	asked := make(map[string]int)
+	for _, key := range slices.SortedFunc(maps.Keys(p.doubts), func(a, b detector.Key) int { return p.doubts[a].asked.Compare(p.doubts[b].asked) }) {
+		p.follow(ctx, key.IP, p.doubts[key], now, asked)
+	}
 	p.tell(hidden, policy)
 }
 
@@ -146,19 +151,23 @@ func isHidden(r document.Route) bool {
 	return r.To == document.ToDevice && (strings.HasPrefix(r.Device, "cilium_") || strings.HasPrefix(r.Device, "lxc"))
 }
 
-// follow follows the packets to an address, when it is time to.
-func (p *Paths) follow(ctx context.Context, ip netip.Addr, d *doubt, now time.Time, asked *int) {
+// follow follows the packets to an address, when it is time to. asked counts the questions about addresses of each node, and of all by "".
+func (p *Paths) follow(ctx context.Context, ip netip.Addr, d *doubt, now time.Time, asked map[string]int) {
 	wait := again
-	if d.end != nil && d.found == nil {
+	if d.end != nil && !d.agreed {
 		wait = every
 	}
 	if !d.asked.IsZero() && now.Sub(d.asked) < wait {
 		return
 	}
+	refused := false
 	ask := func(kind cluster.QueryKind, node string) (document.Answer, bool) {
-		if *asked++; *asked > maxAsked {
+		if asked[""] == maxAsked || asked[d.holder.Node] == maxAskedOf {
+			refused = true
 			return document.Answer{}, false
 		}
+		asked[""]++
+		asked[d.holder.Node]++
 		return p.opts.Ask(ctx, kind, node, ip)
 	}
 	w := walk{p.opts.Self, d.holder.Node, func(node string) []document.Route {
@@ -169,18 +178,22 @@ func (p *Paths) follow(ctx context.Context, ip netip.Addr, d *doubt, now time.Ti
 		return answer.Routes
 	}}
 	found := w.follow(p.opts.Self, nil)
-	if *asked > maxAsked {
+	// What a pod has taken for itself nobody has to route: it counts that its network plugin gave it the address.
+	agreed := found != nil && d.end != nil && same(d.end, found)
+	var answer document.Answer
+	ok := false
+	if agreed {
+		answer, ok = ask(cluster.QueryBindings, d.holder.Node)
+	}
+	if refused {
 		tooManyAsked.Exceeded(1)
 		return // in the next pass
 	}
-	was := d.end
-	d.asked, d.end = now, found
-	if found == nil || was == nil || !same(was, found) {
+	d.asked, d.end, d.agreed = now, found, agreed
+	if !agreed {
 		d.since, d.found = now, nil
 		return
 	}
-	// What a pod has taken for itself nobody has to route: it counts that its network plugin gave it the address.
-	answer, ok := ask(cluster.QueryBindings, d.holder.Node)
 	i := slices.IndexFunc(answer.Bindings, func(b document.Binding) bool {
 		return b.IP == ip && b.Network == config.DefaultNetwork && b.ID() == d.holder && b.Given == detector.GivenYes
 	})

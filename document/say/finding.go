@@ -77,18 +77,20 @@ func Finding(f document.Finding) (text string, steps []document.Step) {
 func misrouted(f document.Finding, from []string) (text string, steps []document.Step) {
 	text = fmt.Sprintf("Packets from %s %s to %s go", either(len(from), "node", "nodes"), Conjoin(from), f.IP)
 	if len(f.Through) == 0 {
-		text += " to pods there"
+		text += " to pods of that node itself"
 	} else {
 		text += " to node " + strings.Join(f.Through, ", then ")
 		last := map[string]string{
-			document.EndsNowhere: ", which has no route for them", document.EndsAtPods: ", to its own pods", document.EndsInLoop: ", which had them before: they go round",
+			document.EndsNowhere: ", which has no route for them", document.EndsAtPods: ", which sends them to its own pods", document.EndsInLoop: ", which had them before: they go round",
 		}
 		text += last[f.End]
 	}
-	text += fmt.Sprintf(". %s on node %s has the address, and gets none of them.", cmp.Or(f.Pod.String(), "A pod"), f.HeldBy)
-	wrong := f.Node
-	if len(f.Through) > 0 {
+	text += fmt.Sprintf(". %s on node %s has the address, and does not get them.", cmp.Or(f.Pod.String(), "A pod"), f.HeldBy)
+	wrong := f.Node // where they end, and of those that go round the first
+	if n := len(f.Through); n > 0 && f.End == document.EndsInLoop {
 		wrong = f.Through[0]
+	} else if n > 0 {
+		wrong = f.Through[n-1]
 	}
 	look := document.Step{Text: "Look which route they take", Node: f.Node}
 	if plainAddress(f.IP) {

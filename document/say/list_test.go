@@ -31,6 +31,23 @@ func nth(n int, c document.Conflict) document.Conflict {
 	return c
 }
 
+// What several nodes say of the routes to one address is one sentence.
+func TestRepairsOfRoutes(t *testing.T) {
+	from := func(node string, last int, through ...string) document.Finding {
+		f := finding(document.Misrouted)
+		f.Node, f.IP = node, netip.MustParseAddr(fmt.Sprint("10.1.2.", last))
+		if through != nil {
+			f.Through = through
+		}
+		return f
+	}
+	list := Repairs(document.Audit{Findings: []document.Finding{from("n2", 5), from("n4", 5), from("n5", 5, "n4", "n1"), from("n2", 7), from("n4", 7), from("n4", 6)}})
+	if len(list) != 1 || !strings.HasPrefix(list[0].Text, "Packets from nodes n2 and n4 to 10.1.2.5 go to node n1, which has no route for them. ") ||
+		!strings.HasSuffix(list[0].Text, " Likewise: 10.1.2.6, 10.1.2.7.") {
+		t.Errorf("%+v", list)
+	}
+}
+
 // A few conflicts get all that is to be said; of more, each sort gets one sentence and at most one command.
 func TestEntries(t *testing.T) {
 	gone := func() document.Conflict {

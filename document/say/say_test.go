@@ -97,6 +97,9 @@ func finding(kind string) document.Finding {
 	case document.Unheld:
 		f.Interface, f.Netns, f.Pod, f.Sandbox, f.Given, f.ReservedFor = "", "", nil, "", detector.GivenUnknown, strings.Repeat("c3", 32)
 	case document.Unreserved:
+	case document.Misrouted:
+		f.Store, f.Book, f.CNINetwork, f.Sandbox, f.Holder = "", "routes", "", "", document.Holder{Node: "n2", Pod: f.Pod}
+		f.HeldBy, f.Through, f.End = "n3", []string{"n1"}, document.EndsNowhere
 	default:
 		f.Store, f.Book, f.CNINetwork, f.ReservedNode = "", "calico", "default", "n3"
 		f.ReservedPod = f.Pod
@@ -117,9 +120,20 @@ func TestWordsOfFindings(t *testing.T) {
 			f    document.Finding
 		}
 		cases := []named{{"", finding(kind)}, {", in conflict", contested}}
-		if kind == document.Unheld {
+		switch kind {
+		case document.Unheld:
 			cases = append(cases, named{", and a pod has it", held})
-		} else {
+		case document.Misrouted:
+			cases = cases[:1]
+			for _, c := range []struct {
+				end     string
+				through []string
+			}{{document.EndsAtPods, []string{"n4", "n1"}}, {document.EndsAtPods, nil}, {document.EndsInLoop, []string{"n1", "n2"}}} {
+				f := finding(kind)
+				f.End, f.Through = c.end, c.through
+				cases = append(cases, named{fmt.Sprintf(", %s %v", c.end, c.through), f})
+			}
+		default:
 			cases = append(cases, named{", taken by hand", taken}, named{", not known who gave it", nobody})
 		}
 		if azure := finding(kind); azure.Store != "" {

@@ -1,0 +1,289 @@
+package paths
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
+)
+
+// world is some nodes, of which n2 follows packets to an address of n3.
+type world struct {
+	t       *testing.T
+	now     time.Time
+	routes  map[string][]document.Route // of all addresses, by node
+	kept    []cluster.Lease
+	silent  map[string]bool
+	given   detector.Given
+	asked   []string
+	failing error
+	log     strings.Builder
+	*Paths
+}
+
+func id(node string) string { return cluster.NodeID(node, "boot") }
+
+func to(node string) document.Route {
+	return document.Route{To: document.ToNode, ToNode: node, ToBootID: "boot"}
+}
+
+var (
+	nowhere = document.Route{To: document.ToNowhere}
+	away    = document.Route{To: document.ToAway, Device: "wg0"}
+	pods    = document.Route{To: document.ToDevice, Device: "veth1", Ends: true}
+	ip      = netip.MustParseAddr("10.1.0.7")
+)
+
+func holder(node string) detector.HolderID { return detector.HolderID{Node: id(node), Netns: 7} }
+
+func lease(ip netip.Addr, node string) cluster.Lease {
+	return cluster.Lease{
+		Key:     detector.Key{Network: config.DefaultNetwork, IP: ip},
+		Binding: cluster.Binding{Holder: detector.Holder{ID: holder(node)}, Evidence: detector.Announced},
+	}
+}
+
+func newWorld(t *testing.T, routes map[string][]document.Route) *world {
+	w := &world{t: t, now: time.Now(), routes: routes, kept: []cluster.Lease{lease(ip, "n3")}, silent: make(map[string]bool), given: detector.GivenYes}
+	w.Paths = New(Options{
+		Log: slog.New(slog.NewTextHandler(&w.log, nil)), Self: id("n2"),
+		Kept: func(int) []cluster.Lease { return w.kept },
+		Routes: func(context.Context) (func(netip.Addr) []document.Route, error) {
+			return func(netip.Addr) []document.Route { return w.routes["n2"] }, w.failing
+		},
+		Ask: func(_ context.Context, kind cluster.QueryKind, node string, ip netip.Addr) (a document.Answer, ok bool) {
+			name := cluster.NodeName(node)
+			w.asked = append(w.asked, name)
+			switch {
+			case w.silent[name]:
+				return a, false
+			case kind == cluster.QueryStories:
+				return document.Answer{Routes: w.routes[name]}, true
+			}
+			b := document.NewBinding(detector.Binding{Key: detector.Key{Network: config.DefaultNetwork, IP: ip}, Holder: detector.Holder{ID: holder(name), Given: w.given}})
+			b.Pod = &document.Pod{Namespace: "shop", Name: "web"}
+			return document.Answer{Bindings: []document.Binding{b}}, true
+		},
+	})
+	return w
+}
+
+// after lets time pass, with a pass at its end, and returns the findings.
+func (w *world) after(d time.Duration) (found []string) {
+	w.now = w.now.Add(d)
+	w.pass(w.t.Context(), w.now)
+	for _, f := range w.Last().Findings {
+		found = append(found, fmt.Sprintf("%s of %s on %s by %s: %s", f.IP, f.Pod, f.HeldBy, strings.Join(f.Through, " "), f.End))
+	}
+	return found
+}
+
+// twice makes the two passes that must agree.
+func (w *world) twice() []string {
+	w.t.Helper()
+	if found := w.after(every); found != nil {
+		w.t.Errorf("found by one pass: %q", found)
+	}
+	return w.after(every)
+}
+
+func (w *world) expect(when string, got []string, want ...string) {
+	w.t.Helper()
+	if !slices.Equal(got, want) {
+		w.t.Errorf("%s: %q, want %q", when, got, want)
+	}
+}
+
+// TestWrong: packets that do not come to the holder's node.
+func TestWrong(t *testing.T) {
+	for name, test := range map[string]struct {
+		routes map[string][]document.Route
+		want   string
+	}{
+		"the block's node drops them":      {map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, "n1: nowhere"},
+		"they go to a pod of another node": {map[string][]document.Route{"n2": {to("n1")}, "n1": {pods}}, "n1: pods"},
+		"to a pod of the same node":        {map[string][]document.Route{"n2": {pods}}, ": pods"},
+		"by a relay":                       {map[string][]document.Route{"n2": {to("n4")}, "n4": {to("n1")}, "n1": {nowhere}}, "n4 n1: nowhere"},
+		"there and back":                   {map[string][]document.Route{"n2": {to("n1")}, "n1": {to("n2")}}, "n1 n2: loop"},
+		"round":                            {map[string][]document.Route{"n2": {to("n1")}, "n1": {to("n4")}, "n4": {to("n1")}}, "n1 n4 n1: loop"},
+		"one of two legs":                  {map[string][]document.Route{"n2": {to("n3"), to("n1")}, "n1": {nowhere}}, "n1: nowhere"},
+		"one leg of a relay":               {map[string][]document.Route{"n2": {to("n4")}, "n4": {to("n3"), to("n1")}, "n1": {pods}}, "n4 n1: pods"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, test.routes)
+			want := "10.1.0.7 of shop/web on n3 by " + test.want
+			w.expect("twice", w.twice(), want)
+			began := w.Last().Findings[0].Since
+			w.expect("later", w.after(time.Minute), want)
+			if since := w.Last().Findings[0].Since; since != began || w.now.Sub(since) != time.Minute+every {
+				t.Errorf("since %v, at first %v", since, began)
+			}
+			if lines := strings.Count(w.log.String(), "level=WARN"); lines != 1 {
+				t.Errorf("%d lines: %s", lines, w.log.String())
+			}
+			w.kept = nil // the pod is gone
+			w.expect("at the end", w.after(every))
+		})
+	}
+}
+
+// TestLawful: what is no finding, however often it is looked at.
+func TestLawful(t *testing.T) {
+	policy := func(r document.Route) document.Route {
+		r.Policy = true
+		return r
+	}
+	long := map[string][]document.Route{"n2": {to("m0")}, fmt.Sprint("m", maxHops): {nowhere}}
+	for i := range maxHops {
+		long[fmt.Sprint("m", i)] = []document.Route{to(fmt.Sprint("m", i+1))}
+	}
+	for name, test := range map[string]struct {
+		routes map[string][]document.Route
+		change func(*world)
+		asks   bool
+	}{
+		"straight":                         {routes: map[string][]document.Route{"n2": {to("n3")}}},
+		"ECMP":                             {routes: map[string][]document.Route{"n2": {to("n3"), to("n3")}}},
+		"two uplinks, one of them unknown": {routes: map[string][]document.Route{"n2": {to("n3"), away}}},
+		"a VPN":                            {routes: map[string][]document.Route{"n2": {away}}},
+		"no route":                         {routes: map[string][]document.Route{"n2": {nowhere}}},
+		"nothing is known":                 {routes: map[string][]document.Route{}},
+		"into a network":                   {routes: map[string][]document.Route{"n2": {{To: document.ToUnknown, Device: "br0"}}}},
+		"the node itself":                  {routes: map[string][]document.Route{"n2": {{To: document.ToSelf}}}},
+		"a device":                         {routes: map[string][]document.Route{"n2": {{To: document.ToDevice, Device: "tun0"}}}},
+		"a relay":                          {routes: map[string][]document.Route{"n2": {to("n4")}, "n4": {to("n3")}}, asks: true},
+		"a relay with a VPN":               {routes: map[string][]document.Route{"n2": {to("n4")}, "n4": {away}}, asks: true},
+		"a relay's bridge with uplinks":    {routes: map[string][]document.Route{"n2": {to("n4")}, "n4": {{To: document.ToUnknown, Device: "br0"}}}, asks: true},
+		"a relay that is no agent's":       {routes: map[string][]document.Route{"n2": {to("n4")}}, change: func(w *world) { w.silent["n4"] = true }, asks: true},
+		"rules":                            {routes: map[string][]document.Route{"n2": {policy(to("n1"))}, "n1": {nowhere}}},
+		"rules of another node":            {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {policy(nowhere)}}, asks: true},
+		"too long a way":                   {routes: long, asks: true},
+		"an address that a pod has taken":  {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) { w.given = detector.GivenNo }, asks: true},
+		"nobody knows who gave it":         {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) { w.given = detector.GivenUnknown }, asks: true},
+		"the holder's node is silent":      {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) { w.silent["n3"] = true }, asks: true},
+		"a pod of this node":               {routes: map[string][]document.Route{"n2": {pods}}, change: func(w *world) { w.kept = []cluster.Lease{lease(ip, "n2")} }},
+		"another network": {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) {
+			w.kept[0].Key.Network = "default.100"
+		}},
+		"the agent is starting": {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) { w.failing = errors.New("starting") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, test.routes)
+			if test.change != nil {
+				test.change(w)
+			}
+			w.twice()
+			for range 20 {
+				w.expect("later", w.after(every))
+			}
+			if (len(w.asked) > 0) != test.asks {
+				t.Errorf("asked: %q", w.asked)
+			}
+			if n := len(w.asked); n > 10*maxHops {
+				t.Errorf("%d questions in 220 s", n)
+			}
+			if n := len(w.Last().Unchecked); (n > 0) != (name == "rules") {
+				t.Errorf("unchecked: %q", w.Last().Unchecked)
+			}
+		})
+	}
+}
+
+// TestChange: what two passes see differently is no finding yet, and what ends is none any more.
+func TestChange(t *testing.T) {
+	const want = "10.1.0.7 of shop/web on n3 by n1: nowhere"
+	wrong := func() map[string][]document.Route {
+		return map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}
+	}
+	t.Run("the route here", func(t *testing.T) {
+		w := newWorld(t, wrong())
+		w.after(every)
+		w.routes["n2"] = []document.Route{to("n3")}
+		w.expect("repaired", w.after(every))
+		w.routes["n2"] = []document.Route{to("n1")}
+		w.expect("and broken again", w.twice(), want)
+		w.routes["n2"] = []document.Route{to("n4")}
+		w.routes["n4"] = []document.Route{nowhere}
+		w.expect("elsewhere", w.twice(), strings.Replace(want, "n1", "n4", 1))
+	})
+	t.Run("the route there", func(t *testing.T) {
+		w := newWorld(t, wrong())
+		w.after(every)
+		w.routes["n1"] = []document.Route{pods}
+		w.expect("another end", w.after(every))
+		w.expect("twice", w.after(every), strings.Replace(want, "nowhere", "pods", 1))
+		w.routes["n1"] = []document.Route{to("n3")}
+		w.expect("repaired", w.after(again))
+	})
+	t.Run("the holder", func(t *testing.T) {
+		w := newWorld(t, wrong())
+		w.after(every)
+		w.kept[0].Binding.Holder.ID.Netns = 8
+		w.expect("the pod is another one", w.after(every))
+	})
+	t.Run("too early", func(t *testing.T) {
+		w := newWorld(t, wrong())
+		w.after(every)
+		for range 3 {
+			w.expect("within 10 s", w.after(every/4))
+		}
+		w.expect("after them", w.after(every/4), want)
+	})
+	t.Run("silent for a while", func(t *testing.T) {
+		w := newWorld(t, wrong())
+		w.twice()
+		w.silent["n3"] = true
+		w.expect("the holder's node", w.after(again), want)
+		w.silent["n1"] = true
+		w.expect("the other node, too", w.after(again))
+	})
+}
+
+// TestBounds: however many addresses go wrong, or are said to, other nodes are asked few questions, and of other holders' nodes, too.
+func TestBounds(t *testing.T) {
+	w := newWorld(t, map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}})
+	w.given, w.kept = detector.GivenNo, nil
+	for i := range 500 {
+		w.kept = append(w.kept, lease(netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), "n4"))
+	}
+	w.kept = append(w.kept, lease(ip, "n3"))
+	for range 2 {
+		w.asked = nil
+		w.after(every)
+		if n := len(w.asked); n == 0 || n > maxAsked {
+			t.Errorf("%d questions in a pass", n)
+		}
+	}
+	if !slices.Contains(w.asked, "n3") {
+		t.Errorf("nobody asked about the address of another holder: %q", w.asked)
+	}
+	w.given = detector.GivenYes
+	for range 200 {
+		w.after(every)
+	}
+	if r := w.Last(); len(r.Findings) != maxFindings || r.Omitted != 501-maxFindings {
+		t.Errorf("%d findings, %d omitted", len(r.Findings), r.Omitted)
+	}
+}
+
+// TestHidden: where BPF programs forward packets it is said that nothing was checked.
+func TestHidden(t *testing.T) {
+	w := newWorld(t, map[string][]document.Route{"n2": {{To: document.ToDevice, Device: "cilium_host"}}})
+	if w.Last().Compared {
+		t.Error("compared before the first pass")
+	}
+	w.twice()
+	if r := w.Last(); !r.Compared || len(r.Unchecked) != 1 || !strings.Contains(r.Unchecked[0], "Cilium") {
+		t.Errorf("%+v", r)
+	}
+}
