@@ -69,6 +69,9 @@ type Finding struct {
 	Sandbox     string     `json:"sandbox"`
 	ReservedFor string     `json:"reservedFor"`
 	ReservedPod *PodRef    `json:"reservedPod,omitempty"`
+	HeldBy      string     `json:"heldBy"`
+	Through     []string   `json:"through"`
+	End         string     `json:"end"`
 }
 
 func (f Finding) String() string {
