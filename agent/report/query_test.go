@@ -35,6 +35,7 @@ type fakeCluster struct {
 	members []cluster.Member
 	queries []cluster.Query
 	query   query
+	kept    []cluster.Lease
 	// reports encode what was told to reporters.
 	reports []func(at time.Time, most int) ([]byte, error)
 }

@@ -67,6 +67,10 @@ func TestRoutes(t *testing.T) {
 		}
 		return w
 	}
+	over := func(w route.Route, far string) route.Route {
+		w.Far = netip.MustParseAddr(far)
+		return w
+	}
 	uplink := out(30)
 	uplink.MAC = mac(4)
 	unknownMAC := out(30)
@@ -99,6 +103,9 @@ func TestRoutes(t *testing.T) {
 		{"off the node by a veth", []detector.Binding{one, far}, via(out(40), "192.0.2.254"), "away eth1 via 192.0.2.254"},
 		{"off the node by a bridge", []detector.Binding{one, far}, via(bridge(0, 0), "192.0.2.254"), "device cni0 via 192.0.2.254"},
 		{"to another node", []detector.Binding{one, far}, via(out(30), "192.0.2.2"), "node n2/b eth0 via 192.0.2.2"},
+		{"by a VXLAN to another node", []detector.Binding{one, far}, over(via(out(30), "10.5.2.0"), "192.0.2.2"), "node n2/b eth0 via 10.5.2.0"},
+		{"by a VXLAN, without a gateway", []detector.Binding{one, far}, over(uplink, "192.0.2.2"), "node n2/b eth0"},
+		{"by a VXLAN elsewhere", []detector.Binding{one, far}, over(via(out(30), "10.5.2.0"), "192.0.2.99"), "away eth0 via 10.5.2.0"},
 		{"to a node that is gone", []detector.Binding{one, far}, via(out(30), "192.0.2.9"), "away eth0 via 192.0.2.9"},
 		{"into a device of a switch", []detector.Binding{one, far}, out(50), "device ovn0"},
 		{"to the node itself", []detector.Binding{self, far}, route.Route{Kind: route.Self}, "holder n1/99 "},

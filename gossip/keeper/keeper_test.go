@@ -281,3 +281,41 @@ func TestForget(t *testing.T) {
 	}
 	l.take(b, pod(1, 1))
 }
+
+// TestSingle: of which addresses routes can be followed: those that one pod of another live node has.
+func TestSingle(t *testing.T) {
+	l := newLab(t)
+	a, b := l.node("a", 1), l.node("b", 1)
+	lease := func(n *roster.Node, address int, made wire.Lease) {
+		made.Key = key(address)
+		l.accept(n, made)
+	}
+	lease(a, 1, pod(1, 1))
+	lease(b, 2, pod(2, 2))
+	lease(b, 2, withdrawn(3, 2)) // its end is remembered
+	lease(a, 2, pod(4, 3))
+	lease(a, 3, pod(5, 4)) // two have it
+	lease(b, 3, pod(6, 5))
+	lease(a, 4, host(7))
+	lease(b, 5, pod(8, 6))
+	lease(l.r.Self(), 6, pod(9, 7))
+	lease(a, 7, pod(10, 8))
+	lease(a, 7, withdrawn(11, 8))
+	check := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, s := range l.Single(100) {
+			got = append(got, fmt.Sprintf("%v of %s/%d", s.Key.IP, s.Binding.Holder.ID.Node, s.Binding.Holder.ID.Netns))
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	check("10.0.0.1 of a/b/1", "10.0.0.2 of a/b/3", "10.0.0.5 of b/b/6")
+	if n := len(l.Single(2)); n != 2 {
+		t.Errorf("%d of at most 2", n)
+	}
+	l.gone(b)
+	check("10.0.0.1 of a/b/1", "10.0.0.2 of a/b/3")
+}
