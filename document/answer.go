@@ -34,6 +34,8 @@ type Answer struct {
 	// CNI's configuration whose books it has compared with what the findings were asked for.
 	Unchecked []string `json:"unchecked,omitzero" text:"sentence"`
 	Checked   []string `json:"checked,omitzero"`
+	// NoBook is that which was not checked because the node has no book that an agent reads, and says so.
+	NoBook string `json:"noBook,omitzero" text:"sentence"`
 	Books     []Book   `json:"books,omitzero"` // about the address of its stories
 	// Routes are this node's own to that address, if no conflict of it has one: several if the kernel spreads connections over them.
 	Routes []Route `json:"routes,omitzero"`

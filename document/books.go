@@ -46,6 +46,9 @@ type Audit struct {
 	Coverage
 }
 
+// Kubernetes is the kind of the book that the API server's Pods and Nodes are.
+const Kubernetes = "kubernetes"
+
 // The verdicts of an [Audit].
 const (
 	AuditFindings = "findings"

@@ -77,7 +77,7 @@ func New(opts Options) *Audit {
 	if opts.Books == nil {
 		why = "the agent reads no books (--cni-conf-dir off)"
 	}
-	a.last = Result{Unchecked: []Unchecked{{"", "everything: " + why}}, Blind: true, NoUnheld: true}
+	a.last = Result{Unchecked: []Unchecked{{Text: "everything: " + why}}, Blind: true, NoUnheld: true}
 	return a
 }
 

@@ -12,14 +12,18 @@ import (
 // maxElsewhere bounds the networks without a book that are named.
 const maxElsewhere = 16
 
-// Unchecked is what was not looked for, and why: in one network of CNI's configuration, or in all if Network is empty.
-type Unchecked struct{ Network, Text string }
+// Unchecked is what was not looked for, and why: in one network of CNI's configuration, or in all if Network is empty. NoBook: because the
+// node has no book that an agent reads. A reporter may read the one of its IPAM.
+type Unchecked struct {
+	Network, Text string
+	NoBook        bool
+}
 
 // unchecked says what a reading has not looked for; the error is that of the books. Blind: it is everything. Then the comparison
 // begins again.
 func (a *Audit) unchecked(r *reading, err error) (list []Unchecked, blind bool) {
 	add := func(network, format string, args ...any) {
-		list = append(list, Unchecked{network, fmt.Sprintf(format, args...)})
+		list = append(list, Unchecked{Network: network, Text: fmt.Sprintf(format, args...)})
 	}
 	if err != nil && len(r.books) > 0 {
 		add("", "some networks: %v", err)
@@ -37,6 +41,7 @@ func (a *Audit) unchecked(r *reading, err error) (list []Unchecked, blind bool) 
 	switch {
 	case readable == 0 && len(list) == 0:
 		add("", "everything: no network in %s (--cni-conf-dir) has its addresses from host-local or Azure CNS, the only books that an agent reads", a.opts.Books.Folder())
+		list[0].NoBook = true
 	case readable == 0:
 	case r.sandboxes.Listed.IsZero():
 		add("", "everything: the container runtime has not answered, so it is not known which sandboxes there are")
@@ -53,7 +58,7 @@ func (a *Audit) unchecked(r *reading, err error) (list []Unchecked, blind bool) 
 // partly says what was not looked for, where something was.
 func (r *reading) partly(early int) (list []Unchecked) {
 	add := func(network, format string, args ...any) {
-		list = append(list, Unchecked{network, fmt.Sprintf(format, args...)})
+		list = append(list, Unchecked{Network: network, Text: fmt.Sprintf(format, args...)})
 	}
 	for _, b := range r.books {
 		if b.Err == nil && len(b.Ranges) == 0 {
@@ -91,14 +96,14 @@ func (r *reading) elsewhere() (list []Unchecked) {
 		}
 	}
 	if unnamed > 0 {
-		list = append(list, Unchecked{"", fmt.Sprintf("addresses that were never reserved: of %d addresses of pods libcni's cache does not name the interface", unnamed)})
+		list = append(list, Unchecked{Text: fmt.Sprintf("addresses that were never reserved: of %d addresses of pods libcni's cache does not name the interface", unnamed)})
 	}
 	names := slices.Sorted(maps.Keys(networks))
 	for _, name := range names[:min(len(names), maxElsewhere)] {
-		list = append(list, Unchecked{name, "network " + name + ": it has no book that dupip reads, and pods have addresses of it"})
+		list = append(list, Unchecked{Network: name, Text: "network " + name + ": it has no book that dupip reads, and pods have addresses of it"})
 	}
 	if more := len(names) - maxElsewhere; more > 0 {
-		list = append(list, Unchecked{"", fmt.Sprintf("%d more networks without a book that dupip reads", more)})
+		list = append(list, Unchecked{Text: fmt.Sprintf("%d more networks without a book that dupip reads", more)})
 	}
 	return list
 }

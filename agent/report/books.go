@@ -44,7 +44,11 @@ func (r *Report) findings(q cluster.Query) document.Answer {
 		}
 	}
 	for _, u := range last.Unchecked {
-		if only.Network == "" || u.Network == "" || u.Network == only.Network {
+		switch {
+		case only.Network != "" && u.Network != "" && u.Network != only.Network:
+		case u.NoBook:
+			a.NoBook = u.Text
+		default:
 			a.Unchecked = append(a.Unchecked, u.Text)
 		}
 	}

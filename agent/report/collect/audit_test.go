@@ -104,3 +104,37 @@ func TestVerdict(t *testing.T) {
 		}
 	}
 }
+
+// readBooks are books of the API server that have these names.
+type readBooks struct {
+	Books
+	names []string
+}
+
+func (b readBooks) Findings() document.Answer { return document.Answer{Checked: b.names} }
+
+// TestNoBook: nodes without a book of their own are checked if the reporter has read that of their IPAM.
+func TestNoBook(t *testing.T) {
+	none := &document.Answer{NoBook: "everything: no network in /etc/cni/net.d"}
+	gaps := &document.Answer{NoBook: none.NoBook, Unchecked: []string{"routes"}}
+	for name, test := range map[string]struct {
+		books   Books
+		others  others
+		verdict string
+		texts   string
+	}{
+		"no reporter":        {nil, others{"n1": none}, "not checked", "[on node n1, everything: no network in /etc/cni/net.d]"},
+		"pods and nodes":     {readBooks{names: []string{"kubernetes"}}, others{"n1": none}, "partly checked", "[on node n1, everything: no network in /etc/cni/net.d]"},
+		"a book of the IPAM": {readBooks{names: []string{"kubernetes", "calico"}}, others{"n1": none, "n2": none}, "agree", "[]"},
+		"and something else": {readBooks{names: []string{"kubernetes", "calico"}}, others{"n1": gaps}, "partly checked", "[on node n1, routes]"},
+	} {
+		c := &Collection{Self: cluster.Member{Name: "r1", Boot: "b", Role: cluster.Reporter}, Books: test.books}
+		q := document.Query{Cluster: true}
+		if err := c.Ask(t.Context(), test.others, test.others.members(), q, cluster.QueryFindings); err != nil {
+			t.Fatal(name, err)
+		}
+		if a := c.Audit(q); a.Verdict != test.verdict || fmt.Sprint(a.Unchecked) != test.texts {
+			t.Errorf("%s: %s, %s; want %s, %s", name, a.Verdict, a.Unchecked, test.verdict, test.texts)
+		}
+	}
+}

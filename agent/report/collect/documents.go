@@ -105,9 +105,11 @@ func (c *Collection) Audit(q document.Query) document.Audit {
 	var others []string // what was not checked on other nodes, and there
 	where := make(map[string][]string)
 	answers := c.answers
+	hasBook := false // Self reads the book of an IPAM for all nodes
 	if c.Books != nil {
 		if own := c.Books.Findings(); len(own.Checked)+len(own.Unchecked) > 0 {
 			own.Self = true
+			hasBook = slices.ContainsFunc(own.Checked, func(book string) bool { return book != document.Kubernetes })
 			answers = append(slices.Clip(answers), own)
 		}
 	}
@@ -115,7 +117,10 @@ func (c *Collection) Audit(q document.Query) document.Audit {
 	for _, a := range answers {
 		omitted += a.Omitted
 		doc.Checked = append(doc.Checked, a.Checked...)
-		nowhere = nowhere || len(a.Checked)+len(a.Unchecked) == 0
+		if a.NoBook != "" && !hasBook {
+			a.Unchecked = append([]string{a.NoBook}, a.Unchecked...)
+		}
+		nowhere = nowhere || len(a.Checked)+len(a.Unchecked) == 0 && a.NoBook == ""
 		for _, text := range a.Unchecked {
 			if a.Self {
 				doc.Unchecked = append(doc.Unchecked, text)
