@@ -95,11 +95,11 @@ func Many(doc document.Conflicts) []Entry {
 // Repairs are what to do about findings, the most urgent first: all of it about the first of each sort.
 func Repairs(a document.Audit) (list []Entry) {
 	type sort struct {
-		kind             string
+		kind, book       string
 		apart, contested bool
 	}
 	nodes := merge.Names(each(a.Findings, document.Finding.NodeID))
-	sorts, same := grouped(a.Findings, func(f document.Finding) sort { return sort{f.Kind, isApart(f), f.Contested} }, func(f document.Finding) document.Finding { return f })
+	sorts, same := grouped(a.Findings, func(f document.Finding) sort { return sort{f.Kind, f.Book, isApart(f), f.Contested} }, func(f document.Finding) document.Finding { return f })
 	slices.SortStableFunc(sorts, func(a, b sort) int { return cmp.Compare(urgency(a.kind), urgency(b.kind)) })
 	for _, s := range sorts {
 		first := same[s][0]

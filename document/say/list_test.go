@@ -199,3 +199,12 @@ func TestNoticesSwap(t *testing.T) {
 		}
 	}
 }
+
+// The findings of another book are repaired in another way: none is likewise.
+func TestRepairsOfEachBook(t *testing.T) {
+	azure := finding(document.Unreserved)
+	azure.Book, azure.IP = bookAzureCNS, ip
+	if list := Repairs(document.Audit{Findings: []document.Finding{finding(document.Unreserved), azure}}); len(list) != 2 || strings.Contains(list[0].Text, "Likewise") {
+		t.Errorf("%+v", list)
+	}
+}
