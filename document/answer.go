@@ -225,7 +225,11 @@ func (c *Conflict) saidBy(node, boot string) bool {
 	})
 	cut(&c.Routes, 1)
 	for i := range c.Books {
-		c.Books[i].Node, c.Books[i].Former = node, nil // perhaps before its last boot
+		c.Books[i].Node, c.Books[i].Former, c.Books[i].OwnerUID = node, nil, "" // perhaps before its last boot
+		if r := c.Books[i].Reservation; r != nil && len(r.Sandboxes) > maxTexts {
+			tooManyTexts.Exceeded(len(r.Sandboxes))
+			r.Sandboxes = nil // one that is cut off may be a holder's
+		}
 	}
 	cut(&c.Books, maxTexts)
 	return true

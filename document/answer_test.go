@@ -110,7 +110,7 @@ func names(field string) string {
 // unbooked is without what only a reporter knows.
 func unbooked(books []Book, holders []Binding) {
 	for i := range books {
-		books[i].Former = nil
+		books[i].Former, books[i].OwnerUID = nil, ""
 	}
 	for i := range holders {
 		holders[i].Listing = nil

@@ -19,6 +19,9 @@ type Book struct {
 	Reservation *Reservation `json:"reservation,omitzero"`
 	// Former is the reservation of a live holder that has ended, in a book of the whole cluster.
 	Former *Reservation `json:"former,omitzero"`
+	// OwnerUID is that of the Node that the object of the reservation's node belongs to, in a book of the whole cluster, if it is an earlier
+	// Node of that name.
+	OwnerUID string `json:"ownerUID,omitzero"`
 	// Unreserved counts the pods of the node that were given addresses which the book has not reserved for them any more.
 	Unreserved int    `json:"unreserved,omitzero"`
 	Error      string `json:"error,omitzero" text:"sentence"` // why the book cannot be read
@@ -137,11 +140,13 @@ type Finding struct {
 
 // Reservation is an address that is reserved for a sandbox.
 type Reservation struct {
-	Sandbox string    `json:"sandbox"`       // the first 13 characters of its id
-	Pod     *Pod      `json:"pod,omitzero"`  // absent if the sandbox is none of the pods behind observed interfaces, or if only the node is known
-	Node    string    `json:"node,omitzero"` // in a book of the whole cluster
-	Since   time.Time `json:"since,omitzero"`
-	Until   time.Time `json:"until,omitzero"` // when it ended
+	Sandbox string `json:"sandbox"` // the first 13 characters of its id
+	// Sandboxes are all that the book has it for if these are several, of which one has it; then Sandbox is empty.
+	Sandboxes []string  `json:"sandboxes,omitzero"`
+	Pod       *Pod      `json:"pod,omitzero"`  // absent if the sandbox is none of the pods behind observed interfaces, or if only the node is known
+	Node      string    `json:"node,omitzero"` // in a book of the whole cluster
+	Since     time.Time `json:"since,omitzero"`
+	Until     time.Time `json:"until,omitzero"` // when it ended
 }
 
 // Listing is what the API server says of a holder. Only a reporter asks it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -64,6 +65,25 @@ func readEndpoints(root hostRoot, store string, known map[netip.Addr]Reservation
 	return all, nil
 }
 
+// maxAmong is of how many sandboxes with one address is known which they are.
+const maxAmong = 8
+
+// among are the sandboxes with an address, of which there is one more.
+func among(r Reservation, sandbox string) []string {
+	list := r.among
+	if list == nil {
+		list = []string{r.Sandbox}
+	}
+	switch {
+	case slices.Contains(list, sandbox):
+		return list
+	case len(list) == maxAmong:
+		tooManySandboxes.Exceeded(1)
+		return []string{""}
+	}
+	return append(list, sandbox)
+}
+
 // parseEndpoints reads the endpoints, which are by sandbox. An address of two sandboxes, which CNS's own faults leave behind, is
 // reserved for one of them, and the file does not tell for which: its order and its times say nothing.
 func parseEndpoints(data []byte, of version) (map[netip.Addr]Reservation, error) {
@@ -93,7 +113,7 @@ func parseEndpoints(data []byte, of version) (map[netip.Addr]Reservation, error)
 				}
 				r := Reservation{Sandbox: sandbox, Interface: device, version: of}
 				if other, twice := all[ip]; twice && other.Sandbox != sandbox {
-					r.Sandbox, r.Interface = "", ""
+					r.Sandbox, r.Interface, r.among = "", "", among(other, sandbox)
 				}
 				all[ip] = r
 			}

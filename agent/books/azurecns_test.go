@@ -73,6 +73,33 @@ func TestParseEndpoints(t *testing.T) {
 	}
 }
 
+// Of an address of several sandboxes it is known which they are, unless one of them is not, or they are too many.
+func TestSandboxes(t *testing.T) {
+	many := make([]string, maxAmong+3)
+	for n := range many {
+		many[n] = endpoint(fmt.Sprint("sandbox", n), oneIP)
+	}
+	for name, test := range map[string]struct {
+		list []string
+		want string
+	}{
+		"one":              {[]string{endpoint("aaaa", oneIP)}, ""},
+		"three":            {[]string{endpoint("bbbb", oneIP+","+oneIP), endpoint("cccc", oneIP), endpoint("aaaa", oneIP)}, "aaaa bbbb cccc"},
+		"one is not known": {[]string{endpoint("aaaa", oneIP), endpoint("bbbb", oneIP), endpoint("0a491761-eth0", oneIP)}, ""},
+		"too many":         {many, ""},
+	} {
+		for range 4 { // the order of a map must not matter
+			all, err := parseEndpoints([]byte(endpoints(test.list...)), version{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(all[netip.MustParseAddr("10.1.2.2")].Sandboxes(), " "); got != test.want {
+				t.Errorf("%s: the sandboxes are %q, want %q", name, got, test.want)
+			}
+		}
+	}
+}
+
 func TestTooManyEndpoints(t *testing.T) {
 	list := make([]string, maxReservations+1)
 	for n := range list {

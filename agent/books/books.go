@@ -29,6 +29,7 @@ var (
 	tooManyAddresses = bounds.New("too many addresses in a CNI result")
 	tooManyRanges    = bounds.New("too many ranges of a host-local network")
 	tooManyEntries   = bounds.New("too many files in libcni's cache")
+	tooManySandboxes = bounds.New("too many sandboxes with one address of Azure CNS")
 )
 
 // Result is what the network plugins reported about the primary network of one sandbox (CNI specification 1.1, "ADD

@@ -116,8 +116,18 @@ type Reservation struct {
 	Sandbox   string    // the id of the sandbox, as the runtime gave it to the plugin; empty if it is not known
 	Interface string    // in the sandbox; empty in stores of old versions
 	Since     time.Time // zero if the store has no times
+	// among are the sandboxes that the store has the address for, if there are several: one of them has it. One that is not known is empty.
+	among []string
 
 	version version
+}
+
+// Sandboxes are those that the store has the address for if there are several, each of which may have it; none if not all are known.
+func (r Reservation) Sandboxes() []string {
+	if slices.Contains(r.among, "") {
+		return nil
+	}
+	return slices.Sorted(slices.Values(r.among))
 }
 
 // version tells whether a file is the one that was read before.

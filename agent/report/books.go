@@ -119,6 +119,9 @@ func (v *view) books(ip netip.Addr) (list []document.Book) {
 		}
 		if found, reserved := book.Reservations[ip]; reserved {
 			b.Reservation = &document.Reservation{Sandbox: found.Sandbox[:min(len(found.Sandbox), pods.ShortID)], Since: found.Since.Round(0)}
+			for _, id := range found.Sandboxes() {
+				b.Reservation.Sandboxes = append(b.Reservation.Sandboxes, id[:min(len(id), pods.ShortID)])
+			}
 			if found.Sandbox != "" {
 				b.Reservation.Pod = document.NewPod(v.pods[b.Reservation.Sandbox])
 			}

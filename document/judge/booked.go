@@ -63,6 +63,21 @@ func (j *judging) clusterBook() (found *document.Book) {
 	return found
 }
 
+// earlierNode returns the nodes of the holders, if the book of one of them belongs to an earlier node of its name: another node may have got
+// its addresses meanwhile.
+func (j *judging) earlierNode(left []int) []string {
+	ids := j.nodes(left, func(document.Binding) bool { return true })
+	isEarlier := func(b document.Binding) bool {
+		return slices.ContainsFunc(j.c.Books, func(book document.Book) bool {
+			return book.Node == "" && book.OwnerUID != "" && book.Reservation != nil && book.Reservation.Node == b.Node
+		})
+	}
+	if len(ids) < 2 || !j.has(left, isEarlier) {
+		return nil
+	}
+	return ids
+}
+
 // owns reports whether a reservation of a book of the whole cluster is a holder's: by its sandbox, or if that is not known, by the pod's name,
 // which no other holder may have.
 func (j *judging) owns(r *document.Reservation, n int) bool {

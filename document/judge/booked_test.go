@@ -31,6 +31,10 @@ func TestBooked(t *testing.T) {
 		}
 		return []document.Book{b}
 	}
+	azure := func(node, uid string) []document.Book {
+		return []document.Book{{Kind: "azure", Covers: true, Reservation: &document.Reservation{Node: node}, OwnerUID: uid}}
+	}
+	const shared, ofBoth = document.CauseSharedRange, "open, open"
 	const lost, deleted, unlisted, unknown = document.CauseLost, document.CauseDeleted, document.CauseUnlisted, document.CauseUnknown
 	for name, c := range map[string]struct {
 		a, b            document.Binding
@@ -57,6 +61,11 @@ func TestBooked(t *testing.T) {
 		"and nobody is listed":                {orphan, onDeleted(young), calico("", ""), unknown, "open, open"},
 		"the book of a node has it, too":      {old, young, append(calico("young", "sandbox-young"), book("n4", "")), unknown, "open, open"},
 		"the book of a node without a holder": {old, young, append(calico("young", "sandbox-young"), book("n7", "")), lost, "remove not-reserved, keep reserved"},
+		"an object of an earlier node":        {old, young, azure("n2", "uid"), shared, ofBoth},
+		"of the other one":                    {old, young, azure("n4", "uid"), shared, ofBoth},
+		"of a third one":                      {old, young, azure("n7", "uid"), unknown, ofBoth},
+		"of the node itself":                  {old, young, azure("n2", ""), unknown, ofBoth},
+		"and both are on that node":           {old, listed(holder("n4", "young", 5), document.PodListed), azure("n4", "uid"), unknown, ofBoth},
 	} {
 		conflict := document.Conflict{
 			Network: "default", IP: at, State: detector.Confirmed, ConfirmedAt: now.Add(-4 * time.Minute), Holders: []document.Binding{c.a, c.b}, Books: c.books,
@@ -66,6 +75,9 @@ func TestBooked(t *testing.T) {
 			t.Errorf("%s: %s, %s; want %s, %s", name, j.Cause, got, c.cause, c.verdicts)
 		}
 		if c.cause == deleted && (len(j.Nodes) != 1 || j.Nodes[0] != old.NodeID()) {
+			t.Errorf("%s: about %q", name, j.Nodes)
+		}
+		if c.cause == shared && len(j.Nodes) != 2 {
 			t.Errorf("%s: about %q", name, j.Nodes)
 		}
 	}

@@ -123,6 +123,9 @@ func (j *judging) decide(ctx Context, made *document.Judgement) string {
 	if made.Nodes = j.sharedRange(left); made.Nodes != nil {
 		return document.CauseSharedRange
 	}
+	if made.Nodes = j.earlierNode(left); made.Nodes != nil {
+		return document.CauseSharedRange
+	}
 	if made.Away = j.away(left, ctx.Away); made.Away != nil {
 		return document.CauseAway
 	}

@@ -25,7 +25,7 @@ var (
 var (
 	behinds  = []document.Behind{"", document.BehindRunning, document.BehindStopped, document.BehindForgotten}
 	givens   = []detector.Given{detector.GivenUnknown, detector.GivenYes, detector.GivenNo}
-	reserved = []string{"unread", "nobody", "0", "1", "2", "error"} // by the book of a node
+	reserved = []string{"unread", "nobody", "0", "1", "2", "several", "error"} // by the book of a node
 )
 
 // made is one combination for so many holders.
@@ -81,6 +81,8 @@ func made(r *rand.Rand, holders int) document.Conflict {
 		case "nobody":
 		case "error":
 			book.Error = "cannot be read"
+		case "several":
+			book.Reservation = &document.Reservation{Sandboxes: []string{fmt.Sprint("sandbox-", pick(4)), fmt.Sprint("sandbox-", pick(4))}}
 		default:
 			book.Reservation = &document.Reservation{Sandbox: "sandbox-" + what}
 		}
@@ -246,7 +248,7 @@ var laws = []law{
 			}
 			// Whatever its book has for it is freed with it, and what nobody has reserved is given out again.
 			if !slices.ContainsFunc(c.Books, func(k document.Book) bool {
-				return k.NodeID() == b.NodeID() && b.Facts != nil && k.CNINetwork == b.Facts.CNINetwork && k.Reservation != nil && k.Reservation.Sandbox != b.Pod.Sandbox
+				return k.NodeID() == b.NodeID() && b.Facts != nil && k.CNINetwork == b.Facts.CNINetwork && k.Reservation != nil && !slices.Contains(append(k.Reservation.Sandboxes, k.Reservation.Sandbox), b.Pod.Sandbox)
 			}) {
 				return fmt.Sprintf("the book of %d gives the address out again", n)
 			}

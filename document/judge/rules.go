@@ -140,8 +140,10 @@ func (j *judging) reservedFor(b, o document.Binding) bool {
 	return found
 }
 
+// isFor reports whether an address is reserved for a holder, or may be: an earlier sandbox may have it, too.
 func isFor(r *document.Reservation, b document.Binding) bool {
-	return r != nil && r.Sandbox != "" && r.Sandbox == pod(b).Sandbox
+	id := pod(b).Sandbox
+	return r != nil && id != "" && (r.Sandbox == id || slices.Contains(r.Sandboxes, id))
 }
 
 // byHand removes the newest ones of holders that all have taken the address by hand.

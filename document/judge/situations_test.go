@@ -98,6 +98,11 @@ func TestSituations(t *testing.T) {
 	byHand := func(seen time.Duration, found bool) document.Binding { // seen so long after old
 		return changed(given(young, detector.GivenNo), func(b *document.Binding) { b.FirstSeen, b.FoundAtStart = old.FirstSeen.Add(seen), found })
 	}
+	several := func(sandboxes ...string) document.Book {
+		b := book("n1", "")
+		b.Reservation = &document.Reservation{Sandboxes: sandboxes}
+		return b
+	}
 	clone, namesake := holder("n2", "old", 5), holder("n1", "young", 5)
 	clone.Pod.UID = "uid-old"
 	namesake.BootID = "another"
@@ -158,6 +163,8 @@ func TestSituations(t *testing.T) {
 		{"a pod that has gone", pair(old, gone), nil, 0, document.CauseEnding, "keep last, remove gone", document.Certain},
 		{"pods of one name on two nodes", pair(old, changed(clone, func(b *document.Binding) { b.Pod.UID = "another" })), nil, 0, document.CauseUnknown, "open, open", document.Undecided},
 		{"pods of one name and without UIDs on two nodes", pair(noUID(old), noUID(clone)), nil, 0, document.CauseUnknown, "open, open", document.Undecided},
+		{"a book that has it for a dead sandbox, too", pair(old, young), []document.Book{several("sandbox-third", "sandbox-young")}, 0, document.CauseLost, "remove not-reserved, keep reserved", document.Certain},
+		{"a book that has it for both", pair(old, young), []document.Book{several("sandbox-old", "sandbox-young")}, 0, document.CauseUnknown, "open, open", document.Undecided},
 		{"two nodes, one of which gives out the range", pair(old, holder("n2", "far", 5)), []document.Book{book("n1", "sandbox-old"), {Node: "n2", BootID: "boot-n2"}}, 0, document.CauseUnknown, "open, open", document.Undecided},
 		{"two nodes that share few addresses", pair(old, holder("n2", "far", 5)), nil, document.FewShared, document.CauseUnknown, "open, open", document.Undecided},
 		{"one node of two that share many addresses", pair(old, young), nil, 9, document.CauseUnknown, "open, open", document.Undecided},

@@ -91,6 +91,9 @@ func reserves(b document.Book) string {
 			text += " since " + r.Since.Local().Format(layout)
 		}
 	}
+	if b.OwnerUID != "" {
+		text += ", by the object of an earlier node of that name"
+	}
 	if r := b.Former; r != nil {
 		text += fmt.Sprintf("; before, for %s until %s", reservedFor(r), r.Until.Local().Format(layout))
 	}

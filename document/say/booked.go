@@ -40,7 +40,7 @@ func booked(f document.Finding) (text string, steps []document.Step) {
 		on(repairBook(f.Book, f.Node))
 		on(document.Step{Text: "Then remove " + pod + ": its successor gets an address that is reserved on its own node", Command: deletePod(f.Pod), Cuts: endsPod(f.Pod)})
 	case document.Stale:
-		text = fmt.Sprintf("The address book %s has for node %s belongs to an earlier node of that name (owner UID %s): its addresses may be another node's, too.", book, f.Node, f.OwnerUID)
+		text = ofEarlier(book, f.Node, f.OwnerUID)
 		on(document.Step{Text: remake(f.Book), Node: f.Node})
 	case document.Deleted:
 		text = fmt.Sprintf("The Node %s was deleted%s, and %s on its machine: IPAM may give their addresses out again.", f.Node, since(f.Since), Plural(f.Pods, "pod runs", "pods run"))
@@ -74,6 +74,11 @@ func booked(f document.Finding) (text string, steps []document.Step) {
 		}
 	}
 	return text, steps
+}
+
+// ofEarlier says that a book's object of a node belongs to an earlier Node.
+func ofEarlier(book, node, uid string) string {
+	return fmt.Sprintf("The address book %s has for node %s belongs to an earlier node of that name (owner UID %s): its addresses may be another node's, too.", book, node, uid)
 }
 
 // leave is what to do with a machine whose Node was deleted.
@@ -197,12 +202,70 @@ func (v *voice) lostByCluster() string {
 
 // repairs are for the book, when the holders are removed that it does not know.
 func (v *voice) repairs() (list []document.Step) {
+	var ids []string // of nodes
+	for _, n := range v.with(document.Remove, document.ReasonNotReserved) {
+		if id := v.nodeID(n); !slices.Contains(ids, id) && v.isIn(bookAzureCNS, id) {
+			ids = append(ids, id)
+		}
+	}
+	for _, id := range atMost(v, ids, maxAsked) {
+		list = append(list, v.machine(document.Step{
+			Text: "Then repair the book. Stop what frees addresses of Azure CNS, and look which ones it has given out. Remove each pod that is missing there: " +
+				"its successor gets an address that Azure CNS knows. Do not edit its file: it has the state in memory and writes it again",
+			Command: readCNS,
+		}, id))
+	}
 	if n, was := v.misbooked(); n >= 0 && was.Node != "" && was.Node != v.c.Holders[n].Node {
 		s := repairBook(v.clusterBook().Kind, "")
 		s.Text = "Then repair the book. " + s.Text
 		list = append(list, v.on(n, s))
 	}
 	return list
+}
+
+// isIn reports whether a book of that kind of a node has the address reserved.
+func (v *voice) isIn(kind, id string) bool {
+	return slices.ContainsFunc(v.c.Books, func(b document.Book) bool { return b.Kind == kind && b.NodeID() == id && b.Reservation != nil })
+}
+
+// earlier are the books whose object of a node belongs to an earlier Node.
+func (v *voice) earlier() []document.Book {
+	return slices.DeleteFunc(slices.Clone(v.c.Books), func(b document.Book) bool {
+		return v.past || b.Node != "" || b.OwnerUID == "" || b.Reservation == nil
+	})
+}
+
+// ofEarlier says so of them.
+func (v *voice) ofEarlier() (text string) {
+	for _, b := range v.earlier() {
+		text += " " + ofEarlier(b.Kind, b.Reservation.Node, b.OwnerUID)
+	}
+	return text
+}
+
+// remakes are for these objects.
+func (v *voice) remakes() (list []document.Step) {
+	for _, b := range atMost(v, v.earlier(), maxAsked) {
+		list = append(list, document.Step{Text: "Then repair the book of node " + b.Reservation.Node + ". " + remake(b.Kind)})
+	}
+	return list
+}
+
+// replaced says which pods of machines with one name the API server has.
+func (v *voice) replaced() string {
+	is := func(pod string) (list []int) {
+		for n, b := range v.c.Holders {
+			if b.Listing != nil && b.Listing.Pod == pod && !b.Gone {
+				list = append(list, n)
+			}
+		}
+		return list
+	}
+	has, lacks := is(document.PodListed), is(document.PodUnlisted)
+	if len(has) == 0 || len(lacks) == 0 {
+		return ""
+	}
+	return v.say(1, " The API server [has|had] %s, and not %s, whose machine was probably replaced.", v.list(has), v.list(lacks))
 }
 
 // nodeDeleted says which Nodes were deleted while their machines run.

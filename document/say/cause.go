@@ -41,7 +41,7 @@ func (v *voice) cause() string {
 		return v.sharedRange()
 	case document.CauseNamesakes:
 		return v.say(len(nodes), "%s [are|were] machines with one node name: probably one was replaced and still [runs|ran], or [is|was] a clone.",
-			Conjoin(each(v.about(), v.machineName)))
+			Conjoin(each(v.about(), v.machineName))) + v.replaced() + v.ofEarlier()
 	case document.CauseClone:
 		return v.say(len(nodes), "%s [run|ran] the same pod: probably one [is|was] a clone, or was replaced and still [runs|ran].", Conjoin(nodes))
 	case document.CauseNodeAddress:
@@ -89,7 +89,7 @@ func (v *voice) sharedRange() string {
 	if v.c.Shared > document.FewShared {
 		share = v.say(2, ", and [share|shared] %s", Addresses(v.c.Shared))
 	}
-	text := v.say(2, "%s [give|gave] out addresses of one range%s%s. A range must be one node's.", Conjoin(nodes), share, v.ranges())
+	text := v.say(2, "%s [give|gave] out addresses of one range%s%s. A range must be one node's.", Conjoin(nodes), share, v.ranges()) + v.ofEarlier()
 	if v.past {
 		return text
 	}

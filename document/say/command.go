@@ -96,6 +96,14 @@ func drain(name, boot string) string {
 		"kubectl drain "+name+" --ignore-daemonsets --delete-emptydir-data")
 }
 
+// cordon keeps new pods away from a node.
+func cordon(name string) string {
+	if !plainName(name) {
+		return ""
+	}
+	return "kubectl cordon " + name
+}
+
 // forget removes a node's neighbour entry for the address.
 func forget(ip netip.Addr, device string) string {
 	if !plainAddress(ip) || !plainDevice(device) {
@@ -116,6 +124,7 @@ func routeTo(ip netip.Addr, h document.Holder) string {
 const (
 	readBoots  = "kubectl get nodes -o custom-columns=NAME:.metadata.name,BOOT:.status.nodeInfo.bootID"
 	readRanges = "kubectl get nodes -o custom-columns=NAME:.metadata.name,RANGE:.spec.podCIDR"
+	readCNS    = `curl localhost:10090/debug/ipaddresses -d '{"IPConfigStateFilter":["Assigned"]}'`
 )
 
 // readPods lists the pods that the API server has with the address.

@@ -77,6 +77,12 @@ func generated(random *rand.Rand) document.Conflict {
 	}
 	if some() {
 		c.Books = []document.Book{book("a", "web", random.IntN(9)), book("b", "", 0)}
+		if !some() {
+			c.Books[0].Kind = bookAzureCNS
+		}
+		if !some() {
+			c.Books = append(c.Books, document.Book{Kind: "azure", Reservation: &document.Reservation{Node: "n2"}, OwnerUID: "0e1f2a3b-4c5d-4e6f-8a9b-0c1d2e3f4a5b"})
+		}
 		c.Judgement.Nodes = []string{"n1/" + boot("a"), "n2/" + boot("b")}[:1+random.IntN(2)]
 	}
 	return c
@@ -108,7 +114,7 @@ func TestAnyJudgement(t *testing.T) {
 			problem("%d steps", len(j.Steps))
 		}
 		for _, s := range j.Steps {
-			isRead := strings.HasPrefix(s.Command, "kubectl get ") || strings.HasPrefix(s.Command, "calicoctl ") || strings.HasPrefix(s.Command, "grep ") ||
+			isRead := strings.HasPrefix(s.Command, "kubectl get ") || strings.HasPrefix(s.Command, "calicoctl ") || strings.HasPrefix(s.Command, "grep ") || strings.HasPrefix(s.Command, "curl localhost:10090/debug/") ||
 				strings.HasPrefix(s.Command, "ip -o addr show to ") && !strings.Contains(s.Command, "&&")
 			anywhere := strings.Contains(s.Command, "kubectl") || strings.HasPrefix(s.Command, "calicoctl ")
 			switch {

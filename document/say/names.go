@@ -98,6 +98,8 @@ func reservedFor(r *document.Reservation) string {
 		return "node " + r.Node
 	case r.Node != "":
 		return text + " on node " + r.Node
+	case len(r.Sandboxes) > 0:
+		return "one of the sandboxes " + List(r.Sandboxes)
 	case r.Sandbox == "" && r.Pod == nil:
 		return "a pod that is just being made"
 	}

@@ -165,7 +165,7 @@ func (v *voice) machineSteps() []document.Step {
 			If: "If all of them are always there", Text: "Look on which node the API server has the pod with this address, and shut down the other node", Command: command,
 		})
 	}
-	return list
+	return append(list, v.remakes()...)
 }
 
 // rangeSteps are about nodes that give out addresses of one range, or one node with several networks.
@@ -184,7 +184,7 @@ func (v *voice) rangeSteps() []document.Step {
 	for _, id := range atMost(v, ids, maxAsked) {
 		list = append(list, drainStep(id, v.nodeName(id)))
 	}
-	return list
+	return append(list, v.remakes()...)
 }
 
 // drainStep moves all pods of a node elsewhere if its range is another node's.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 )
 
@@ -294,6 +295,13 @@ func (v *voice) first() (list []document.Step) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(lost)) {
 		if !slices.ContainsFunc(v.c.Books, func(b document.Book) bool { return b.NodeID() == id && b.Unreserved > lost[id] }) {
+			continue
+		}
+		if v.isIn(bookAzureCNS, id) {
+			list = append(list, document.Step{
+				Text:    "Let no new pod come to node " + v.nodeName(id) + ` until all pods are removed that "dupip audit" lists there, too: the successor of one may get the address of another one`,
+				Command: cordon(cluster.NodeName(id)), Cuts: "nothing",
+			})
 			continue
 		}
 		list = append(list, v.machine(document.Step{

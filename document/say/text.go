@@ -146,7 +146,13 @@ func (v *voice) reservedForOther(n int) string {
 	if len(own) == 0 || own[i].Reservation == nil {
 		return v.say(1, "the book of node %s [has|had] reserved it for another one", v.node(n))
 	}
-	return v.say(1, "%s (network %s) of node %s [has|had] reserved it for %s", own[i].Kind, own[i].CNINetwork, v.node(n), reservedFor(own[i].Reservation))
+	r := *own[i].Reservation
+	for _, other := range v.with(document.Keep) { // the other sandboxes that the book has it for are dead
+		if p := v.c.Holders[other].Pod; p != nil && slices.Contains(r.Sandboxes, p.Sandbox) {
+			r.Pod, r.Sandboxes = p, nil
+		}
+	}
+	return v.say(1, "%s (network %s) of node %s [has|had] reserved it for %s", own[i].Kind, own[i].CNINetwork, v.node(n), reservedFor(&r))
 }
 
 // after says how much later than the others a holder came, empty if that is not known.

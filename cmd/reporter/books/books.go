@@ -66,6 +66,8 @@ type byNode interface {
 	nodeOf(ip netip.Addr) string
 	// has reports whether the book has addresses for a node.
 	has(node string) bool
+	// gives reports whether the object of a node has an address, whoever else has it.
+	gives(node string, ip netip.Addr) bool
 	// owners returns the UIDs of the Nodes that the objects belong to, by name.
 	owners() map[string]string
 }
@@ -233,9 +235,13 @@ func (b *Books) Of(ip netip.Addr) (list []document.Book) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for name, book := range b.names() {
+		if !b.running || !b.opts.Answers() || !current(book.sources()...) {
+			continue
+		}
 		r, reserved := book.reservation(ip)
 		pool := book.pool(ip)
-		if !b.running || !b.opts.Answers() || !current(book.sources()...) || !reserved && pool == "" {
+		earlier := b.earlier(name, book, ip)
+		if list = append(list, earlier...); len(earlier) > 0 || !reserved && pool == "" {
 			continue
 		}
 		doc := document.Book{Kind: name, CNINetwork: pool, Covers: true}
@@ -251,6 +257,17 @@ func (b *Books) Of(ip netip.Addr) (list []document.Book) {
 		list = append(list, doc)
 	}
 	document.Clean(&list, 0, time.Time{})
+	return list
+}
+
+// earlier returns what the objects of nodes say of an address that belong to earlier nodes of their names, by the findings.
+func (b *Books) earlier(name string, book ipam, ip netip.Addr) (list []document.Book) {
+	nodes, ok := book.(byNode)
+	for _, f := range b.found {
+		if ok && f.Kind == document.Stale && f.Book == name && nodes.gives(f.Node, ip) {
+			list = append(list, document.Book{Kind: name, Covers: true, Reservation: &document.Reservation{Node: f.Node}, OwnerUID: f.OwnerUID})
+		}
+	}
 	return list
 }
 

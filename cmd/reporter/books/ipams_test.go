@@ -228,6 +228,32 @@ func TestReservation(t *testing.T) {
 	}
 }
 
+// A conflict gets the objects of earlier nodes that have its address, also if another node has it, too.
+func TestOfEarlierNode(t *testing.T) {
+	b, book := load(t, "azure")
+	other := `{"metadata":{"namespace":"kube-system","name":"` + aks + `0"},"status":{"networkContainers":[{"assignmentMode":"static","primaryIP":"10.241.0.0/23"}]}}`
+	for range 2 {
+		for ip, want := range map[string]string{"10.241.1.9": aks + "1", "10.241.0.9": ""} {
+			b.found = nil
+			for _, d := range b.differences(time.Now()) {
+				b.found = append(b.found, d.Finding)
+			}
+			got := ""
+			for _, of := range b.Of(netip.MustParseAddr(ip)) {
+				if of.OwnerUID != "" && of.Covers {
+					got += of.Reservation.Node
+				}
+			}
+			if got != want {
+				t.Errorf("%s is of an earlier node %q, want %q", ip, got, want)
+			}
+		}
+		if err := book.sources()[0].change([]byte(other), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A reservation that ends while its pod lives is kept.
 func TestWhereaboutsEnds(t *testing.T) {
 	b, book := load(t, "whereabouts")

@@ -78,6 +78,11 @@ func (n *nodeBook) nodeOf(ip netip.Addr) (node string) {
 // has reports whether a node has addresses.
 func (n *nodeBook) has(node string) bool { return n.byOwner[node] != nil }
 
+// gives reports whether a node has an address, whoever else has it.
+func (n *nodeBook) gives(node string, ip netip.Addr) bool {
+	return slices.ContainsFunc(n.byOwner[node], func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
 // owners returns the UIDs of the Nodes that the objects of nodes belong to.
 func (n *nodeBook) owners() map[string]string { return n.uids }
 
