@@ -178,11 +178,24 @@ func (c *Cluster) program(name string, args ...string) *lab.Process {
 // Add makes a machine and starts it. podCIDR is the range of its pods; the zero Prefix is one of its own, which the others route to it.
 func (c *Cluster) Add(name string, podCIDR netip.Prefix) *Machine {
 	c.Helper()
-	n := c.Node(name)
+	return c.add(name, name, podCIDR)
+}
+
+// Replace makes another machine with the node name and the range of one that runs on, and calls that one otherwise.
+func (c *Cluster) Replace(name, old string) *Machine {
+	c.Helper()
+	c.Machines[old] = c.Machines[name]
+	return c.add(name, name+"-next", c.Machines[old].PodCIDR)
+}
+
+// add makes a machine with a folder of that name.
+func (c *Cluster) add(name, dir string, podCIDR netip.Prefix) *Machine {
+	c.Helper()
+	n := c.Node(dir)
 	if !podCIDR.IsValid() {
 		podCIDR = netip.PrefixFrom(n.RoutedIPv4(0), 24)
 	}
-	m := &Machine{Node: n, Name: name, PodCIDR: podCIDR, cluster: c, dir: filepath.Join(c.dir, name)}
+	m := &Machine{Node: n, Name: name, PodCIDR: podCIDR, cluster: c, dir: filepath.Join(c.dir, dir)}
 	c.Do(m.route(netip.PrefixFrom(serviceIP, 32), c.control.Uplink()))
 	c.Do(c.pki.kubeconfig(c.url, name, "system:node:"+name, "system:nodes"))
 	c.Apply(fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %s}\nspec: {podCIDR: %s, podCIDRs: [%[2]s]}\n", name, m.PodCIDR))

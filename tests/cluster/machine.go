@@ -109,7 +109,7 @@ func (m *Machine) write() error {
 // plugins is the folder with the machine's CNI plugins.
 func (m *Machine) plugins() string { return filepath.Join(m.dir, "plugins") }
 
-// linkPlugins makes that folder, unless it is there. The IPAM of [Calico] is among them.
+// linkPlugins makes that folder, unless it is there. The IPAM of [Calico] is among them, and Azure's.
 func (m *Machine) linkPlugins() error {
 	dir, err := lab.PluginDir()
 	if err != nil {
@@ -129,7 +129,8 @@ func (m *Machine) linkPlugins() error {
 		link(plugin.Name(), plugin.Name())
 	}
 	link("host-local", calicoIPAM)
-	return errors.Join(errs...)
+	script, err := files.ReadFile("machine/" + AzureIPAM + ".sh")
+	return errors.Join(append(errs, err, os.WriteFile(filepath.Join(m.plugins(), AzureIPAM), script, 0o755))...)
 }
 
 // cgroup is the cgroup of the machine's pods.
@@ -157,6 +158,23 @@ func (m *Machine) Run(ctx context.Context, name string, args ...string) (string,
 		return "", fmt.Errorf("%s on %s: %w\n%s", name, m.Name, err, out)
 	}
 	return string(out), nil
+}
+
+// AzureIPAM is the name of a plugin that gets the addresses of a network from Azure CNS.
+const AzureIPAM = "azure-ipam"
+
+// AzureNetwork is the name of that network.
+const AzureNetwork = "azure"
+
+// AzureEndpoints writes the file of Azure CNS again, by host-local's files, with an address that is never released for a sandbox unless that
+// is empty.
+func (m *Machine) AzureEndpoints(ctx context.Context, leaked string, ip netip.Addr) error {
+	script := "mkdir -p /var/run/azure-cns; " + filepath.Join(m.plugins(), AzureIPAM)
+	if leaked != "" {
+		script = fmt.Sprintf("echo %s %v >>/var/run/azure-cns/leaked; ", leaked, ip) + script
+	}
+	_, err := m.Run(ctx, "sh", "-euc", script)
+	return err
 }
 
 // Reserved is the folder in which host-local has a file for each address that it has given out.

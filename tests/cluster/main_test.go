@@ -92,12 +92,13 @@ func (c *testCluster) eventually(what string, ok func() error) {
 	}
 }
 
-// importImage builds the image and imports it on all machines.
-func (c *testCluster) importImage() {
+// importImage builds the image and imports it on all machines. It returns the archive.
+func (c *testCluster) importImage() (archive string) {
 	c.Helper()
 	archive, err := image.Build(c.Context(), c.TempDir())
 	c.Do(err)
 	c.importArchive(archive)
+	return archive
 }
 
 func (c *testCluster) importArchive(archive string) {

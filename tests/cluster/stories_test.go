@@ -118,17 +118,25 @@ func (c *testCluster) eachCommand() {
 // ended.
 func (c *testCluster) end(ip netip.Addr, steps []lab.Step, answer func(lab.Step, []lab.Ran) bool, goes ...string) {
 	c.Helper()
+	c.endAll([]netip.Addr{ip}, steps, lab.Follower{Answer: answer}, goes...)
+}
+
+// endAll is end for several addresses.
+func (c *testCluster) endAll(ips []netip.Addr, steps []lab.Step, f lab.Follower, goes ...string) {
+	c.Helper()
 	before, since := c.bystanders(goes...), time.Now()
-	c.Follow(steps, lab.Follower{Run: c.carryOut, Answer: answer})
+	f.Run = c.carryOut
+	c.Follow(steps, f)
 	var agents []lab.Reporter
 	for name := range c.Machines {
 		agents = append(agents, reporter{c, name})
 	}
-	c.Ended(since, func() error { return c.harmed(before) }, []netip.Addr{ip}, agents...)
+	c.Ended(since, func() error { return c.harmed(before) }, ips, agents...)
 	var pods corev1.PodList
 	c.Do(c.Get(&pods, "api/v1/namespaces/shop/pods"))
 	for _, p := range pods.Items {
-		if p.Status.PodIP != ip.String() || p.DeletionTimestamp != nil || slices.Contains(goes, p.Name) {
+		ip, err := netip.ParseAddr(p.Status.PodIP)
+		if err != nil || !slices.Contains(ips, ip) || p.DeletionTimestamp != nil || slices.Contains(goes, p.Name) {
 			continue
 		}
 		if err := c.Machines[p.Spec.NodeName].Ping(ip); err != nil {
