@@ -17,10 +17,10 @@ import (
 
 const (
 	// askEvery is how often the nodes are asked whose bindings have changed, maxAsking of them at a time, which leaves enough of the queries to
-	// people, and how long one may take.
-	askEvery  = time.Second
-	maxAsking = 3
-	askTime   = 3 * time.Second
+	// people. While there are more, the next ones are asked after askMore: 120 nodes a second. askTime is how long one may take.
+	askEvery, askMore = time.Second, 25 * time.Millisecond
+	maxAsking         = 3
+	askTime           = 3 * time.Second
 	// askAgain is how long a node that does not answer is left alone; each time twice as long, up to maxAskAgain.
 	askAgain, maxAskAgain = 5 * time.Second, time.Minute
 	// sandboxID is how many characters of the id of a sandbox a binding has.
@@ -152,14 +152,18 @@ func (b *Books) Members(members []cluster.Member) {
 func (b *Books) ask(ctx context.Context) {
 	var asking errgroup.Group
 	asking.SetLimit(maxAsking)
-	for ticks := time.Tick(askEvery); ; {
+	for wait := askEvery; ; {
 		select {
 		case <-ctx.Done():
 			_ = asking.Wait() // none returns an error
 			return
-		case <-ticks:
+		case <-time.After(wait):
 		}
-		for id, hash := range b.due(time.Now()) {
+		due := b.due(time.Now())
+		if wait = askEvery; len(due) == maxAsking {
+			wait = askMore
+		}
+		for id, hash := range due {
 			begun := asking.TryGo(func() error { b.askOne(ctx, id, hash); return nil })
 			if !begun {
 				break
@@ -168,12 +172,15 @@ func (b *Books) ask(ctx context.Context) {
 	}
 }
 
-// due are the agents to ask, with the hash of their bindings.
+// due are maxAsking of the agents to ask, or all if they are fewer, with the hash of their bindings.
 func (b *Books) due(now time.Time) map[string]uint64 {
 	due := make(map[string]uint64)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id, a := range b.wire.agents {
+		if len(due) == maxAsking {
+			break
+		}
 		if hash := a.summary.Bindings; hash != 0 && (hash != a.has || a.again) && !a.asking && now.After(a.next) {
 			due[id] = hash
 		}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dupip/dupip/detector"
@@ -77,4 +79,51 @@ func TestAsk(t *testing.T) {
 	if len(w.wire.agents) != 1 {
 		t.Errorf("%d agents are left", len(w.wire.agents))
 	}
+}
+
+// TestAskMany: after its start, and after a rollout, a reporter has all agents of the largest cluster to ask. It asks few at a time, and has asked
+// all within a minute.
+func TestAskMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := &counting{}
+		opts := testOptions(nil)
+		opts.Nodes = asked
+		b := New(opts)
+		for n := range manyNodes {
+			b.Summary(fmt.Sprintf("n%d/boot", n), cluster.Summary{Bindings: 5})
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); b.ask(ctx) }()
+		time.Sleep(time.Minute)
+		cancel()
+		<-done
+		if left := len(b.due(time.Now())); left > 0 || asked.most > maxAsking {
+			t.Errorf("%d agents are not asked, and %d were at the same time", left, asked.most)
+		}
+	})
+}
+
+// counting is agents that answer after 10 ms. It counts how many are asked at the same time.
+type counting struct {
+	mu        sync.Mutex
+	now, most int
+}
+
+// Query implements [Options.Nodes].
+func (c *counting) Query(_ context.Context, q cluster.Query, answer func(cluster.Member, []byte) error) (silent []cluster.Member, err error) {
+	add := func(n int) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.now += n
+		c.most = max(c.most, c.now)
+	}
+	add(1)
+	defer add(-1)
+	time.Sleep(10 * time.Millisecond)
+	packed, err := new(document.Answer{At: time.Now()}).Encode(1 << 20)
+	if err != nil {
+		return nil, err
+	}
+	return nil, answer(cluster.Member{Name: q.Node, Boot: "boot"}, packed)
 }
