@@ -18,6 +18,8 @@ const (
 	compareEvery = 2 * time.Second
 	share        = 10
 	slowest      = 5 * time.Second
+	// anyway is after what time they are compared although nothing has changed: some differences are none before they have lasted.
+	anyway = time.Minute
 	// apart is for how long they must differ before that is a finding. Then the objects are read again: a watch may be late.
 	apart = 10 * time.Second
 	// maxAgain bounds the objects that are read again after one comparison, the most urgent first.
@@ -133,9 +135,9 @@ func (b *Books) sources() []*source {
 	return list
 }
 
-// step compares once, if anything has changed or is to be decided. It returns what is to be read again.
+// step compares once, if anything has changed or is to be decided, or a minute has passed. It returns what is to be read again.
 func (b *Books) step(now time.Time) (list []again) {
-	changed := b.wire.changed || b.waiting
+	changed := b.wire.changed || b.waiting || now.Sub(b.at) >= anyway
 	for _, s := range b.sources() {
 		changed, s.changed = changed || s.changed, false
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 )
 
@@ -227,4 +228,39 @@ func TestTwoReadings(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	})
+}
+
+// TestSame: kubelets write their Nodes every five minutes, and agents say of their nodes what they said before. In a large cluster some of them do
+// so each second: that is no reason to compare. What time alone makes a difference is found once a minute.
+func TestSame(t *testing.T) {
+	w := newWorld(t)
+	w.after(20 * time.Second)
+	for _, c := range []struct {
+		name   string
+		change func()
+		want   bool
+	}{
+		{"a Node's heartbeat", func() { w.object("nodes", "n1", `"spec": {}, "status": {"conditions": [{"type": "Ready"}]}`) }, false},
+		{"a Node's range", func() { w.node("n1", "10.7.0.0/24") }, true},
+		{"a Node", func() { w.node("n4", "") }, true},
+		{"a Pod's condition", func() { w.pod("shop/by", "n2", "10.1.2.9", `"labels": {"a": "b"}`) }, false},
+		{"a Pod's address", func() { w.pod("shop/by", "n2", "10.1.2.10", "") }, true},
+		{"a Pod", func() { w.pod("shop/more", "n2", "", "") }, true},
+		{"a Pod goes", func() { w.gone("pods", "shop/more") }, true},
+		{"a block", func() { w.block("10.1.2.0/26") }, true},
+		{"an agent's summary", func() { w.Summary("n1/boot", w.wire.agents["n1/boot"].summary) }, false},
+		{"an agent's ranges", func() { w.Summary("n1/boot", cluster.Summary{Ranges: []string{"10.1.2.3-10.1.2.4"}}) }, true},
+		{"nothing for a while", func() { w.now = w.now.Add(time.Minute) }, true},
+		{"nothing", func() {}, false},
+	} {
+		w.step(w.now)
+		w.waiting = false
+		w.at = w.now
+		c.change()
+		before := w.round
+		w.step(w.now)
+		if compared := w.round > before; compared != c.want {
+			t.Errorf("%s: compared is %v", c.name, compared)
+		}
+	}
 }

@@ -18,6 +18,12 @@ type pod struct {
 	ready           bool
 }
 
+// isAs reports whether a Pod is as another one, nil for none.
+func (p *pod) isAs(o *pod) bool {
+	return o != nil && p.uid == o.uid && p.node == o.node && p.created.Equal(o.created) && p.ending == o.ending && p.mirror == o.mirror && p.ready == o.ready &&
+		slices.Equal(p.addresses, o.addresses)
+}
+
 // pods are the Pods that have addresses of their own.
 type pods struct {
 	*source
@@ -47,6 +53,7 @@ type podObject struct {
 }
 
 func (p *pods) take(o *podObject) (int, error) {
+	old := p.byName[o.key()]
 	p.drop(o.key())
 	if o.Status.Phase == "Succeeded" || o.Status.Phase == "Failed" { // it was read again, and has left what is watched
 		return 0, nil
@@ -65,7 +72,7 @@ func (p *pods) take(o *podObject) (int, error) {
 			}
 		}
 	}
-	p.byName[made.name] = made
+	p.byName[made.name], p.same = made, made.isAs(old)
 	for _, ip := range made.addresses {
 		p.byIP[ip] = append(p.byIP[ip], made)
 	}
@@ -132,7 +139,8 @@ func (n *nodes) take(o *nodeObject) (int, error) {
 			made.ranges = append(made.ranges, p.Masked())
 		}
 	}
-	n.byName[o.key()] = made
+	old, known := n.byName[o.key()]
+	n.byName[o.key()], n.same = made, known && old.uid == made.uid && slices.Equal(old.ranges, made.ranges)
 	delete(n.deleted, o.key())
 	return 1, nil
 }

@@ -55,6 +55,7 @@ type source struct {
 	broken  map[string]bool // those that cannot be read
 	total   int             // of reservations
 	changed bool            // since the last comparison
+	same    bool            // take has found that what is kept of an object does not change
 	// again is the object that is being read again, overtaken: a watch has told of it meanwhile.
 	again     string
 	overtaken bool
@@ -123,10 +124,11 @@ func (s *source) put(o decoded, err error) error {
 	}
 	key, n := o.key(), 0
 	delete(s.broken, key)
-	s.changed = true
+	s.same = false
 	if err == nil {
 		n, err = o.take()
 	}
+	s.changed = s.changed || !s.same
 	if err != nil {
 		if s.remove(key); len(s.broken) < maxBroken {
 			s.broken[key] = true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -116,7 +117,8 @@ func (b *Books) Summary(node string, s cluster.Summary) {
 		a = &agent{name: cluster.NodeName(node)}
 		b.wire.agents[node] = a
 	}
-	a.summary, b.wire.changed, a.ranges = s, true, nil
+	b.wire.changed = b.wire.changed || !reflect.DeepEqual(a.summary, s) // it is repeated every two minutes
+	a.summary, a.ranges = s, nil
 	for _, text := range s.Ranges {
 		first, last, _ := strings.Cut(text, "-")
 		from, err1 := netip.ParseAddr(first)
