@@ -109,6 +109,11 @@ func (b *Books) checked() (names, unchecked []string) {
 			silent++
 		}
 	}
+	for id := range b.wire.live {
+		if b.wire.agents[id] == nil {
+			silent++
+		}
+	}
 	if silent > 0 {
 		unchecked = append(unchecked, fmt.Sprintf("the API server's books of %d nodes, whose agents have not said yet who has which address", silent))
 	}

@@ -96,6 +96,7 @@ func (a *agent) sees() bool { return a != nil && !a.at.IsZero() && !a.omitted &&
 // wire is what the agents observe.
 type wire struct {
 	agents  map[string]*agent // by NodeID: those that have told of themselves and are alive
+	live    map[string]bool   // the NodeIDs of all that are alive
 	changed bool              // since the last comparison
 }
 
@@ -142,6 +143,7 @@ func (b *Books) Members(members []cluster.Member) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.wire.live = live
 	for id := range b.wire.agents {
 		if !live[id] {
 			delete(b.wire.agents, id)

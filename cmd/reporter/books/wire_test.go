@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -78,6 +79,24 @@ func TestAsk(t *testing.T) {
 	w.Members([]cluster.Member{{Name: "n2", Boot: "boot", State: cluster.Alive}})
 	if len(w.wire.agents) != 1 {
 		t.Errorf("%d agents are left", len(w.wire.agents))
+	}
+}
+
+// TestSilent: audit counts the agents that have not told who has which address, also those of which this replica has not heard at all.
+func TestSilent(t *testing.T) {
+	w := newWorld(t)
+	list := []cluster.Member{{Name: "r", Boot: "boot", State: cluster.Alive, Role: cluster.Reporter}, {Name: "n5", Boot: "boot", State: cluster.Dead}}
+	for _, name := range []string{"n1", "n2", "n3", "n4"} {
+		list = append(list, cluster.Member{Name: name, Boot: "boot", State: cluster.Alive})
+	}
+	w.Members(list)
+	w.wire.agents["n3/boot"].at = time.Time{}
+	if got := w.Findings().Unchecked; len(got) != 1 || !strings.Contains(got[0], "of 2 nodes") {
+		t.Errorf("%q", got)
+	}
+	w.Members(list[:4]) // n1 and n2, which have
+	if got := w.Findings().Unchecked; len(got) > 0 {
+		t.Errorf("%q", got)
 	}
 }
 
