@@ -55,12 +55,18 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
-// NewCalico makes the resources and a pool, of which all machines give out addresses.
-func (c *Cluster) NewCalico(pool netip.Prefix) *Calico {
+// CalicoResources makes the resources and a pool.
+func (c *Cluster) CalicoResources(pool netip.Prefix) {
 	c.Helper()
 	c.Apply(fmt.Sprintf(crds, "ipamblocks", "IPAMBlock", "ipamblock") + fmt.Sprintf(crds, "ippools", "IPPool", "ippool"))
 	c.Kubectl("wait", "--for=condition=Established", "crd/ipamblocks.crd.projectcalico.org", "crd/ippools.crd.projectcalico.org")
 	c.Apply(fmt.Sprintf("apiVersion: crd.projectcalico.org/v1\nkind: IPPool\nmetadata: {name: default-ipv4-ippool}\nspec: {cidr: %v, blockSize: 26}\n", pool))
+}
+
+// NewCalico makes the resources and a pool, of which all machines give out addresses.
+func (c *Cluster) NewCalico(pool netip.Prefix) *Calico {
+	c.Helper()
+	c.CalicoResources(pool)
 	for _, m := range c.Machines {
 		text := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"ptp","ipam":{"type":%q,"ranges":[[{"subnet":"%v","gateway":"%v"}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}`,
 			calicoIPAM, pool, m.PodCIDR.Addr().Next())

@@ -55,6 +55,7 @@ type Cluster struct {
 	url               string       // of the API server
 	client            *http.Client // as an administrator
 	server, scheduler *lab.Process
+	controllers       *lab.Process
 	flags             []string // of the API server, in addition
 }
 
@@ -121,7 +122,7 @@ func (c *Cluster) startControl(kubernetes string) {
 	c.Do(err)
 	c.program("etcd", "--data-dir", filepath.Join(c.dir, "etcd"), "--unsafe-no-fsync", "--log-level", "error")
 	c.StartAPIServer()
-	c.program("kube-controller-manager", "--kubeconfig", c.pki.path("kube-controller-manager", "conf"), "--leader-elect=false",
+	c.controllers = c.program("kube-controller-manager", "--kubeconfig", c.pki.path("kube-controller-manager", "conf"), "--leader-elect=false",
 		"--service-account-private-key-file", c.pki.path("server", "key"), "--root-ca-file", c.pki.path("ca", "crt"),
 		"--use-service-account-credentials", "--node-monitor-period=1s", "--node-monitor-grace-period=10s")
 	c.program("coredns", "-conf", filepath.Join(c.dir, "Corefile"))
@@ -154,6 +155,12 @@ func (c *Cluster) StartAPIServer() {
 func (c *Cluster) KillAPIServer() {
 	c.Helper()
 	c.Do(c.server.Kill())
+}
+
+// StopControllers ends the controllers: what they would do about nodes without machines does not happen.
+func (c *Cluster) StopControllers() {
+	c.Helper()
+	c.Do(c.controllers.Kill())
 }
 
 // program starts a program of Kubernetes beside the API server.

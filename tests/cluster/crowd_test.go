@@ -7,7 +7,6 @@ import (
 	"io"
 	"log"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -52,15 +51,10 @@ type crowd struct {
 	node    *lab.Node
 	agents  []*crowdAgent
 	outside []outsider
+	// bindings returns what an agent has, and its hash; zero if it does not say when that changes.
+	bindings func(*crowdAgent) ([]detector.Binding, uint64)
 
-	mu sync.Mutex // of the agents' conflicts
-}
-
-// outsider is a member that is not of the crowd, and its name in memberlist.
-type outsider struct {
-	members.Member
-	name string
-	at   netip.AddrPort
+	mu sync.Mutex // of the agents' conflicts, and of outside
 }
 
 // crowdAgent implements [gossip.Network], and what memberlist calls.
@@ -88,9 +82,9 @@ type metadata struct {
 }
 
 // startCrowd starts a crowd that joins the agents and reporters. It ends with the test.
-func (c *testCluster) startCrowd(reporters int) *crowd {
+func (c *testCluster) startCrowd(reporters int, bindings func(*crowdAgent) ([]detector.Binding, uint64)) *crowd {
 	c.Helper()
-	w := &crowd{testCluster: c, node: c.Node("crowd")}
+	w := &crowd{testCluster: c, node: c.Node("crowd"), bindings: bindings}
 	c.Do(w.node.Exec(exec.Command("ip", "route", "add", "local", crowdRange.String(), "dev", "lo").Run))
 	for _, m := range c.Machines {
 		_, err := m.Run(c.Context(), "ip", "route", "add", crowdRange.String(), "via", w.node.Uplink().String())
@@ -212,7 +206,7 @@ func (a *crowdAgent) Run(ctx context.Context) error {
 }
 
 func (a *crowdAgent) Send(to wire.MemberID, payload []byte) error {
-	for _, o := range a.crowd.outside {
+	for _, o := range a.crowd.others() {
 		if o.ID == to {
 			return a.transport.Send(to, o.at, payload)
 		}
@@ -232,80 +226,19 @@ func (a *crowdAgent) Status() cluster.Status {
 
 func (a *crowdAgent) Cut() (from, until time.Time) { return from, until }
 
-// find has the first agent exchange lists with one outside, and fails unless it knows so many others then. The first time it finds out
-// who is outside.
-func (w *crowd) find(others int) error {
-	list := w.agents[0].list
-	if _, err := list.Join([]string{netip.AddrPortFrom(w.Machines["node1"].Uplink(), lab.GossipPort).String()}); err != nil {
-		return err
-	}
-	all := list.Members()
-	if len(all)-1 != others {
-		return fmt.Errorf("%d members, want %d", len(all)-1, others)
-	}
-	if w.outside != nil {
-		return nil
-	}
-	for _, n := range all {
-		var m metadata
-		if _, err := wire.Unmarshal(n.Meta, &m); err != nil {
-			return err
-		}
-		addr, _ := netip.AddrFromSlice(n.Addr)
-		o := outsider{name: n.Name, at: netip.AddrPortFrom(addr.Unmap(), n.Port)}
-		o.ID, _ = nameID(n.Name)
-		o.Member.Member = cluster.Member{Name: m.Name, Boot: m.Boot, Epoch: m.Epoch, Version: m.Version, Role: cluster.Role(m.Role), Address: o.at.String()}
-		if n.Name != w.agents[0].name {
-			w.outside = append(w.outside, o)
-		}
-	}
-	return nil
-}
-
-// join makes the agent and those outside known to each other.
-func (a *crowdAgent) join(ctx context.Context) error {
-	for _, o := range a.crowd.outside {
-		if err := lab.Poll(ctx, patience, func() error { return a.ping(o) }); err != nil {
-			return err
-		}
-		a.handler.Joined(o.Member)
-	}
-	return nil
-}
-
-// ping sends a ping, and with it what is news.
-func (a *crowdAgent) ping(o outsider) error {
-	_, err := a.list.Ping(o.name, net.UDPAddrFromAddrPort(o.at))
-	return err
-}
-
-// keep does to the members outside what thousands of memberlists would: each second one pings each of them.
-func (w *crowd) keep(ctx context.Context) {
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
-	for n := 1; ; n++ {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		for i, o := range w.outside {
-			a := w.agents[rand.N(len(w.agents))]
-			go func() { _ = a.ping(o) }() // may be lost
-			if n%exchangeEvery == i*exchangeEvery/len(w.outside) {
-				_, _ = w.agents[0].list.Join([]string{o.at.String()})
-			}
-		}
-	}
-}
-
-// live sends a summary, which gossip repeats, and answers queries.
-func (a *crowdAgent) live(ctx context.Context) {
+// summarize sends a summary, which gossip repeats.
+func (a *crowdAgent) summarize() {
 	summary := cluster.Summary{Version: a.metadata.Version, Interfaces: map[string]int{"attached": crowdPods}, Findings: make(map[string]int)}
 	if a.number%100 == 0 { // so it may be somewhere
 		summary.Findings[document.Unreserved+" address"] = 1
 	}
+	_, summary.Bindings = a.crowd.bindings(a)
 	a.gossip.ReportSummary(summary)
+}
+
+// live sends a summary, and answers queries.
+func (a *crowdAgent) live(ctx context.Context) {
+	a.summarize()
 	for {
 		select {
 		case <-ctx.Done():
@@ -323,9 +256,9 @@ func (a *crowdAgent) answer(q cluster.Query) {
 	d := document.Answer{At: time.Now()}
 	switch q.Kind {
 	case cluster.QueryBindings:
-		for pod := range crowdPods {
-			ip := netip.AddrFrom4([4]byte{10, 110 + byte(a.number>>8), byte(a.number), byte(pod + 1)})
-			d.Bindings = append(d.Bindings, document.NewBinding(a.binding(ip, pod)))
+		bindings, _ := a.crowd.bindings(a)
+		for _, b := range bindings {
+			d.Bindings = append(d.Bindings, document.NewBinding(b))
 		}
 	case cluster.QueryConflicts:
 		a.crowd.mu.Lock()
@@ -341,6 +274,14 @@ func (a *crowdAgent) answer(q cluster.Query) {
 	if packed, err := d.Encode(q.Limit); err == nil {
 		q.Answer <- packed
 	}
+}
+
+// crowdBindings are those of crowdPods pods, which never change.
+func crowdBindings(a *crowdAgent) (list []detector.Binding, hash uint64) {
+	for pod := range crowdPods {
+		list = append(list, a.binding(netip.AddrFrom4([4]byte{10, 110 + byte(a.number>>8), byte(a.number), byte(pod + 1)}), pod))
+	}
+	return list, 0
 }
 
 // conflictPod is the number of the pod of each node that has a conflict.

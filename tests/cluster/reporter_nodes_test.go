@@ -28,7 +28,7 @@ func TestReporterWithManyNodes(t *testing.T) {
 	all := crowdSize + len(c.Machines)
 
 	before := n.sample()
-	w := c.startCrowd(len(n.replicas))
+	w := c.startCrowd(len(n.replicas), crowdBindings)
 	n.wait("dupip_reporter_members", all)
 	n.read("/v1/nodes", `"reported":`, all)
 	n.row("all nodes join", before)
