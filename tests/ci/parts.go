@@ -133,7 +133,7 @@ var parts = []part{
 PATH="$newest/usr/bin:$PATH" go test -C tests -count=1 -v -timeout 30m -p 1 ./cri ./incidents`,
 		why: "the same with the newest containerd",
 	},
-	ofTests("first-hour", spare, 2100, "the first hour with a release, a reporter of 5,000 nodes, and of their books", "./cluster").with("-run=TestFirstHour|TestReporterWithManyNodes|TestReporterWithManyBooks").
+	ofTests("first-hour", spare, 2700, "the first hour with a release, a reporter of 5,000 nodes, and of their books", "./cluster").with("-run=TestFirstHour|TestReporterWithManyNodes|TestReporterWithManyBooks").
 		needs("first-hour").having(release).in("release"),
 	ofTests("linux-6.1", spare, 900, "all that is for Linux 6.1, in an emulated machine", "./vm").needs("vm").atMost(70 * time.Minute).having("DUPIP_TEST_KERNEL=6.1").in("release"),
 	ofTests("linux-6.12", spare, 900, "all that is for Linux 6.12", "./vm").needs("vm").atMost(70 * time.Minute).having("DUPIP_TEST_KERNEL=6.12").in("release"),

@@ -67,6 +67,21 @@ func outsiderOf(n *memberlist.Node) (o outsider, err error) {
 	return o, nil
 }
 
+// remind has the agents ping those outside again that the first one does not list: on a busy machine they were taken for dead.
+func (w *crowd) remind() {
+	listed := make(map[string]bool)
+	for _, n := range w.agents[0].list.Members() {
+		listed[n.Name] = true
+	}
+	for _, a := range w.agents {
+		for _, o := range w.others() {
+			if !listed[a.name] {
+				_ = a.ping(o) // may be lost
+			}
+		}
+	}
+}
+
 // others are the members outside.
 func (w *crowd) others() []outsider {
 	w.mu.Lock()

@@ -116,7 +116,13 @@ func (c *testCluster) startCrowd(reporters int, bindings func(*crowdAgent) ([]de
 		joining.Go(func() error { return a.join(ctx) })
 	}
 	c.Do(joining.Wait())
-	c.eventually("the whole list", func() error { return w.find(crowdSize - 1 + len(w.outside)) })
+	c.eventually("the whole list", func() error {
+		err := w.find(crowdSize - 1 + len(w.outside))
+		if err != nil {
+			w.remind()
+		}
+		return err
+	})
 	wg.Go(func() { w.keep(ctx) })
 	return w
 }

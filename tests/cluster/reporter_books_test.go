@@ -34,7 +34,7 @@ rules:
 `
 
 // TestReporterWithManyBooks: the two reporters that the chart installs, in a cluster with the books of 5,000 nodes: 50,000 Pods and 10,000 of
-// Calico's blocks, at rest, in a rollout, when the API server starts again, when the leader is killed, and with hostile objects. The one difference
+// Calico's blocks, at rest, when the API server starts again, when the leader is killed, in a rollout, and with hostile objects. The one difference
 // that there is remains found, nothing else is, and no reporter is killed for its memory. It prints what they need.
 func TestReporterWithManyBooks(t *testing.T) {
 	testneeds.Release(t)
@@ -69,12 +69,6 @@ func TestReporterWithManyBooks(t *testing.T) {
 	time.Sleep(atRest)
 	n.row("at rest")
 
-	lawful := n.lawful()
-	b.rollout(bookedPods)
-	n.row("a rollout of 5,000 pods")
-	n.agree()
-	n.row("until books and wire agree")
-	lawful()
 	c.KillAPIServer()
 	n.stops()
 	c.StartAPIServer()
@@ -83,6 +77,13 @@ func TestReporterWithManyBooks(t *testing.T) {
 	n.killLeader()
 	n.agree()
 	n.row("the leader is killed")
+
+	lawful := n.lawful()
+	b.rollout(bookedPods)
+	n.row("a rollout of 5,000 pods")
+	n.agree()
+	n.row("until books and wire agree")
+	lawful()
 
 	b.spite(20, 50)
 	n.agree()
