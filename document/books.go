@@ -49,7 +49,7 @@ type Audit struct {
 	Coverage
 }
 
-// Kubernetes is the kind of the book that the API server's Pods and Nodes are.
+// Kubernetes is the kind of the book that the Pods and Nodes of the API server are.
 const Kubernetes = "kubernetes"
 
 // The verdicts of an [Audit].

@@ -65,7 +65,7 @@ func booked(f document.Finding) (text string, steps []document.Step) {
 		})
 	case document.Unheld:
 		switch {
-		case f.Book == "kubernetes":
+		case f.Book == document.Kubernetes:
 			text = fmt.Sprintf("The API server has %s on node %s with %s, and no interface there has that address.", f.ReservedPod, f.Node, f.IP)
 		case f.Store == "":
 			text = fmt.Sprintf("%s is reserved by %s for %s, and there is no such pod. The pool has one address less.%s", f.IP, book,

@@ -98,12 +98,9 @@ var ipams = []struct {
 	{"azure", newAzure},
 }
 
-// Kubernetes is the book that pods and nodes are.
-const Kubernetes = "kubernetes"
-
 // Names are those of all books.
 func Names() (names []string) {
-	names = []string{Kubernetes}
+	names = []string{document.Kubernetes}
 	for _, i := range ipams {
 		names = append(names, i.name)
 	}

@@ -77,7 +77,7 @@ func run(b *Books, node, pod, sandbox, ip string) {
 // differ returns what a book and the wire say differently, without what Pods and Nodes say.
 func differ(b *Books) (list []string) {
 	for _, d := range b.differences(time.Now()) {
-		if d.Book == Kubernetes {
+		if d.Book == document.Kubernetes {
 			continue
 		}
 		text := fmt.Sprintf("%s %s %s on %s, for %s on %s", d.Kind, d.What(), d.Pod, d.Node, d.ReservedPod, d.ReservedNode)

@@ -180,7 +180,7 @@ func TestStats(t *testing.T) {
 	if _, looked := s.Findings[document.Misbooked]; !looked || s.Findings[document.Deleted] != 0 || len(s.Left) > 0 {
 		t.Errorf("%+v", s)
 	}
-	if _, there := s.Read["cilium"]; there || s.Read["calico"] || !s.Read[Kubernetes] {
+	if _, there := s.Read["cilium"]; there || s.Read["calico"] || !s.Read[document.Kubernetes] {
 		t.Errorf("%+v", s.Read)
 	}
 }

@@ -40,7 +40,7 @@ func (v *view) overlapping() {
 				x, y = y, x
 			}
 			d := difference{objects: []place{v.nodes.place(x.node), v.nodes.place(y.node)}}
-			d.Kind, d.Book, d.Node, d.ReservedNode, d.Ranges = document.Overlapping, Kubernetes, x.node, y.node, []string{x.text, y.text}
+			d.Kind, d.Book, d.Node, d.ReservedNode, d.Ranges = document.Overlapping, document.Kubernetes, x.node, y.node, []string{x.text, y.text}
 			v.put(d)
 		}
 		open = append(open, s)

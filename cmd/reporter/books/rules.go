@@ -266,7 +266,7 @@ func (v *view) kubernetes() {
 			continue
 		}
 		d := difference{objects: []place{v.pods.place(first.name)}}
-		d.Book, d.IP, d.Node, d.Pod = Kubernetes, ip, first.node, podOf(first.name)
+		d.Book, d.IP, d.Node, d.Pod = document.Kubernetes, ip, first.node, podOf(first.name)
 		if len(list) > 1 {
 			d.Kind, d.ReservedPod, d.ReservedNode, d.after = document.Twice, podOf(list[1].name), list[1].node, staleAfter
 			d.objects = append(d.objects, v.pods.place(list[1].name))
@@ -279,7 +279,7 @@ func (v *view) kubernetes() {
 	for _, list := range v.holders {
 		for _, h := range list {
 			if h.pod != "" && v.pods.of(h) == nil && !v.isDeleted(h.node) {
-				v.add(document.Unlisted, Kubernetes, h, difference{after: missingAfter, objects: []place{v.pods.place(h.pod)}})
+				v.add(document.Unlisted, document.Kubernetes, h, difference{after: missingAfter, objects: []place{v.pods.place(h.pod)}})
 			}
 		}
 	}
@@ -314,7 +314,7 @@ func (v *view) deleted() {
 			v.nodes.deleted[a.name] = v.now.Round(0)
 		}
 		d := difference{objects: []place{v.nodes.place(a.name)}}
-		d.Kind, d.Book, d.Node, d.BootID, d.Pods, d.Since = document.Deleted, Kubernetes, a.name, a.held[0].boot, len(running), v.nodes.deleted[a.name]
+		d.Kind, d.Book, d.Node, d.BootID, d.Pods, d.Since = document.Deleted, document.Kubernetes, a.name, a.held[0].boot, len(running), v.nodes.deleted[a.name]
 		v.put(d)
 	}
 }

@@ -36,13 +36,13 @@ func (b *Books) Stats() (s Stats) {
 	if !b.running {
 		return s
 	}
-	s.Findings, s.Read = make(map[string]int), map[string]bool{Kubernetes: current(b.pods.source, b.nodes.source)}
+	s.Findings, s.Read = make(map[string]int), map[string]bool{document.Kubernetes: current(b.pods.source, b.nodes.source)}
 	zero := func(kinds []string) {
 		for _, kind := range kinds {
 			s.Findings[kind] += 0
 		}
 	}
-	if s.Read[Kubernetes] && !b.at.IsZero() { // zeros would say that all is well
+	if s.Read[document.Kubernetes] && !b.at.IsZero() { // zeros would say that all is well
 		zero(kinds)
 	}
 	for name, book := range b.names() {
@@ -53,7 +53,7 @@ func (b *Books) Stats() (s Stats) {
 		if !s.Read[name] {
 			continue
 		}
-		if s.Read[Kubernetes] && !b.at.IsZero() {
+		if s.Read[document.Kubernetes] && !b.at.IsZero() {
 			zero(ipamKinds)
 		}
 		for pool, left := range book.pools() {
@@ -99,7 +99,7 @@ func (b *Books) checked() (names, unchecked []string) {
 		}
 		names = append(names, book)
 	}
-	say(Kubernetes, b.pods.source, b.nodes.source)
+	say(document.Kubernetes, b.pods.source, b.nodes.source)
 	for name, book := range b.names() {
 		say(name, book.sources()...)
 	}
