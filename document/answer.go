@@ -140,7 +140,7 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, me
 			f.Node, f.BootID, f.ReservedNode, f.FreedBy, f.OwnerUID, f.Ranges, f.Pods = node, boot, "", time.Time{}, "", nil, 0
 			cut(&f.Through, maxRoutes)
 			if f.Kind != Misrouted {
-				f.HeldBy, f.Through, f.End = "", nil, ""
+				f.HeldBy, f.Through, f.End, f.Partly = "", nil, "", false
 			}
 			return detector.ValidIP(f.IP) && !slices.Contains(OfReporters, f.Kind)
 		}) +

@@ -139,7 +139,7 @@ func fullAnswer(made time.Time) (a Answer) {
 		f := &a.Findings[i]
 		f.ReservedNode, f.FreedBy, f.OwnerUID, f.Ranges, f.Pods = "", time.Time{}, "", nil, 0
 		if f.Kind != Misrouted {
-			f.HeldBy, f.Through, f.End = "", nil, ""
+			f.HeldBy, f.Through, f.End, f.Partly = "", nil, "", false
 		}
 	}
 	without(a.Bindings)

@@ -134,6 +134,7 @@ type Finding struct {
 	HeldBy  string   `json:"heldBy,omitzero"`
 	Through []string `json:"through,omitzero"`
 	End     string   `json:"end,omitzero"`
+	Partly  bool     `json:"partly,omitzero"` // only some packets go there: there are other routes, too
 	// Contested: the address is in a confirmed conflict that is open, whose judgement says what to do.
 	Contested bool `json:"contested,omitzero"`
 }

@@ -24,15 +24,19 @@ import (
 )
 
 const (
-	// every is the time between two passes, and at least that between the two that agree. A pass takes one part in share of the time.
+	// every is the time between two passes, and at least that between the two that agree. The lookups of a pass take one part in share of the
+	// time.
 	every, share = 10 * time.Second, 500
-	// again is after how long the routes of other nodes are asked for again if this node's have not changed.
-	again = 30 * time.Second
+	// again is after how long the routes of other nodes are asked for again if this node's have not changed; of packets that are not
+	// known to go wrong twice as long each time, up to seldom. What is found is kept for so long if nobody answers.
+	again, seldom, kept = 30 * time.Second, 10 * time.Minute, 5 * time.Minute
+	// settled is after how many passes there would be findings.
+	settled = 3
 	// maxKept bounds the addresses of a pass: a node with 50 pods keeps about 150.
 	maxKept = 4096
-	// maxAsked bounds the questions of a pass to other nodes, because one that many ask answers none; maxAskedOf those about addresses of
-	// one node, whose pods may say that they have many. Those that were asked about the longest time ago come first.
-	maxAsked, maxAskedOf = 16, 8
+	// maxAsked bounds the questions of a pass to other nodes, maxAskedOf those to one node, and maxAskedAbout those about addresses of one
+	// node, whose pods may say that they have many. Second looks come first, then what nobody was asked about for the longest time.
+	maxAsked, maxAskedOf, maxAskedAbout = 16, 12, 8
 	// maxFindings bounds the findings that are told.
 	maxFindings = 64
 )
@@ -60,12 +64,14 @@ type Paths struct {
 	mu   sync.Mutex
 	last Result
 
-	doubts map[detector.Key]*doubt // Run's own
+	// Run's own.
+	doubts map[detector.Key]*doubt
+	passes int // in which routes led to nodes
 }
 
 // Result is what the last pass found. It does not change.
 type Result struct {
-	// Compared: there was a pass.
+	// Compared: there would be findings if there were any: the routes to some addresses lead to nodes.
 	Compared  bool
 	Findings  []document.Finding
 	Omitted   int
@@ -76,12 +82,16 @@ type Result struct {
 type doubt struct {
 	holder detector.HolderID
 	routes []document.Route // of this node
-	end    *end             // nil if they come there by a relay
-	agreed bool             // two passes did
-	since  time.Time
-	asked  time.Time // for the routes of other nodes
+	end    *end             // nil if they come there by a relay, or nobody knows
+	since  time.Time        // when it was seen first
+	seen   time.Time        // and last
+	asked  time.Time        // for the routes of other nodes
+	wait   time.Duration    // until they are asked again
 	found  *document.Finding
 }
+
+// isSecond reports whether packets were seen to go wrong once.
+func (d *doubt) isSecond() bool { return d.end != nil && d.wait == every }
 
 // New returns Paths.
 func New(opts Options) *Paths {
@@ -104,20 +114,21 @@ func (p *Paths) Run(ctx context.Context) {
 		case <-time.After(wait):
 		}
 		began := time.Now()
-		p.pass(ctx, began)
-		wait = max(every, min(share*time.Since(began), time.Minute))
+		took := p.pass(ctx, began)
+		wait = max(every-time.Since(began), min(share*took, time.Minute), time.Second)
 	}
 }
 
-// pass looks at all addresses once.
-func (p *Paths) pass(ctx context.Context, now time.Time) {
+// pass looks at all addresses once, and returns how long that took, without what other nodes were asked.
+func (p *Paths) pass(ctx context.Context, now time.Time) (took time.Duration) {
 	own, err := p.opts.Routes(ctx)
 	if err != nil {
-		return
+		return 0
 	}
 	seen := make(map[detector.Key]bool)
-	hidden, policy := 0, false
-	for _, l := range p.opts.Kept(maxKept) {
+	hidden, policy, led := 0, false, false
+	leases := p.opts.Kept(maxKept)
+	for _, l := range leases {
 		holder := l.Binding.Holder.ID
 		if l.Key.Network != config.DefaultNetwork || holder.Node == p.opts.Self {
 			continue
@@ -127,23 +138,44 @@ func (p *Paths) pass(ctx context.Context, now time.Time) {
 		if slices.ContainsFunc(routes, isHidden) {
 			hidden++
 		}
+		led = led || slices.ContainsFunc(routes, func(r document.Route) bool { return r.To == document.ToNode })
 		strays := func(r document.Route) bool { return r.To == document.ToNode && r.ToNodeID() != holder.Node || r.Ends }
 		if !slices.ContainsFunc(routes, strays) {
 			continue
 		}
 		seen[l.Key] = true
 		d := p.doubts[l.Key]
-		if d == nil || d.holder != holder || !slices.Equal(d.routes, routes) {
-			d = &doubt{holder: holder, routes: routes}
-			p.doubts[l.Key] = d
+		if d == nil && len(p.doubts) < maxKept || d != nil && (d.holder != holder || !slices.Equal(d.routes, routes)) {
+			p.doubts[l.Key] = &doubt{holder: holder, routes: routes}
 		}
 	}
-	maps.DeleteFunc(p.doubts, func(k detector.Key, _ *doubt) bool { return !seen[k] })
+	took = time.Since(now)
+	if len(leases) < maxKept { // else others are looked at in other passes
+		maps.DeleteFunc(p.doubts, func(k detector.Key, _ *doubt) bool { return !seen[k] })
+	}
+	if !led {
+		p.passes = 0
+	} else {
+		p.passes++
+	}
 	asked := make(map[string]int)
-	for _, key := range slices.SortedFunc(maps.Keys(p.doubts), func(a, b detector.Key) int { return p.doubts[a].asked.Compare(p.doubts[b].asked) }) {
+	for _, key := range slices.SortedFunc(maps.Keys(p.doubts), p.order) {
 		p.follow(ctx, key.IP, p.doubts[key], now, asked)
 	}
 	p.tell(hidden, policy)
+	return took
+}
+
+// order is that in which other nodes are asked.
+func (p *Paths) order(x, y detector.Key) int {
+	a, b := p.doubts[x], p.doubts[y]
+	switch {
+	case a.isSecond() == b.isSecond():
+		return a.asked.Compare(b.asked)
+	case a.isSecond():
+		return -1
+	}
+	return 1
 }
 
 // isHidden reports whether a packet goes on by what a BPF program says, and not by a route.
@@ -151,65 +183,83 @@ func isHidden(r document.Route) bool {
 	return r.To == document.ToDevice && (strings.HasPrefix(r.Device, "cilium_") || strings.HasPrefix(r.Device, "lxc"))
 }
 
-// follow follows the packets to an address, when it is time to. asked counts the questions about addresses of each node, and of all by "".
+// follow follows the packets to an address, when it is time to. asked counts the questions, see [Paths.questions].
 func (p *Paths) follow(ctx context.Context, ip netip.Addr, d *doubt, now time.Time, asked map[string]int) {
-	wait := again
-	if d.end != nil && !d.agreed {
-		wait = every
-	}
-	if !d.asked.IsZero() && now.Sub(d.asked) < wait {
+	if now.Sub(d.asked) < d.wait {
 		return
 	}
-	refused := false
-	ask := func(kind cluster.QueryKind, node string) (document.Answer, bool) {
-		if asked[""] == maxAsked || asked[d.holder.Node] == maxAskedOf {
-			refused = true
-			return document.Answer{}, false
-		}
-		asked[""]++
-		asked[d.holder.Node]++
-		return p.opts.Ask(ctx, kind, node, ip)
-	}
-	w := walk{p.opts.Self, d.holder.Node, func(node string) []document.Route {
-		if node == p.opts.Self {
-			return d.routes
-		}
-		answer, _ := ask(cluster.QueryStories, node)
+	q := p.questions(d.holder.Node, asked)
+	w := walk{self: p.opts.Self, holder: d.holder.Node, routes: map[string][]document.Route{p.opts.Self: d.routes}, ask: func(node string) []document.Route {
+		answer, _ := q.ask(ctx, cluster.QueryStories, node, ip)
 		return answer.Routes
 	}}
 	found := w.follow(p.opts.Self, nil)
-	// What a pod has taken for itself nobody has to route: it counts that its network plugin gave it the address.
-	agreed := found != nil && d.end != nil && same(d.end, found)
-	var answer document.Answer
-	ok := false
+	agreed := found.is(d.end)
+	var holder *document.Binding
 	if agreed {
-		answer, ok = ask(cluster.QueryBindings, d.holder.Node)
+		holder, w.silent = q.holder(ctx, ip, d.holder)
 	}
-	if refused {
+	if q.refused && !q.first {
 		tooManyAsked.Exceeded(1)
 		return // in the next pass
 	}
-	d.asked, d.end, d.agreed = now, found, agreed
-	if !agreed {
-		d.since, d.found = now, nil
-		return
-	}
-	i := slices.IndexFunc(answer.Bindings, func(b document.Binding) bool {
-		return b.IP == ip && b.Network == config.DefaultNetwork && b.ID() == d.holder && b.Given == detector.GivenYes
-	})
+	d.asked = now
 	switch {
-	case i >= 0:
-		d.found = p.finding(answer.Bindings[i], d)
-	case ok:
-		d.found = nil
+	case agreed && holder != nil:
+		d.seen, d.wait, d.found = now, again, p.finding(*holder, d)
+	case (found == nil || agreed) && (w.silent || q.refused) && d.end != nil && now.Sub(d.seen) < kept:
+		d.wait = again
+	case agreed: // the address is not one that has to be routed
+		d.wait, d.found = min(max(again, 2*d.wait), seldom), nil
+	case found != nil:
+		d.end, d.since, d.seen, d.wait, d.found = found, now, now, every, nil
+	default:
+		d.end, d.wait, d.found = nil, min(max(again, 2*d.wait), seldom), nil
 	}
 }
 
-func same(x, y *end) bool { return x.how == y.how && slices.Equal(x.through, y.through) }
+// questions are those about one address. They are counted by who is asked, by whose the address is, and all.
+type questions struct {
+	paths          *Paths
+	about          string // NodeID
+	asked          map[string]int
+	first, refused bool // first: nothing was asked before in this pass
+}
+
+func (p *Paths) questions(about string, asked map[string]int) *questions {
+	return &questions{paths: p, about: about, asked: asked, first: asked[""] == 0}
+}
+
+func (q *questions) ask(ctx context.Context, kind cluster.QueryKind, node string, ip netip.Addr) (document.Answer, bool) {
+	about, to := "about "+q.about, "to "+node
+	if q.asked[""] == maxAsked || q.asked[about] == maxAskedAbout || q.asked[to] == maxAskedOf {
+		q.refused = true
+		return document.Answer{}, false
+	}
+	q.asked[""]++
+	q.asked[about]++
+	q.asked[to]++
+	return q.paths.opts.Ask(ctx, kind, node, ip)
+}
+
+// holder asks the node of a holder whether the address has to be routed there: what a pod has taken for itself nobody has to route, but that
+// which its network plugin gave it, while it runs. silent: it does not answer.
+func (q *questions) holder(ctx context.Context, ip netip.Addr, id detector.HolderID) (b *document.Binding, silent bool) {
+	answer, ok := q.ask(ctx, cluster.QueryBindings, id.Node, ip)
+	i := slices.IndexFunc(answer.Bindings, func(b document.Binding) bool {
+		return b.IP == ip && b.Network == config.DefaultNetwork && b.ID() == id && b.Given == detector.GivenYes && b.Pod != nil && !b.Pod.Stopped
+	})
+	if i < 0 {
+		return nil, !ok
+	}
+	return &answer.Bindings[i], false
+}
 
 // finding is about an address whose packets do not come to its holder.
 func (p *Paths) finding(b document.Binding, d *doubt) *document.Finding {
-	f := &document.Finding{Kind: document.Misrouted, IP: b.IP, Book: "routes", Since: d.since.Round(0), End: d.end.how, HeldBy: cluster.NodeName(d.holder.Node)}
+	f := &document.Finding{
+		Kind: document.Misrouted, IP: b.IP, Book: "routes", Since: d.since.Round(0), End: d.end.how, Partly: d.end.partly, HeldBy: cluster.NodeName(d.holder.Node),
+	}
 	f.Pod = b.Pod
 	for _, node := range d.end.through {
 		f.Through = append(f.Through, cluster.NodeName(node))
@@ -219,7 +269,7 @@ func (p *Paths) finding(b document.Binding, d *doubt) *document.Finding {
 
 // tell makes the result of a pass, and logs what is new.
 func (p *Paths) tell(hidden int, policy bool) {
-	r := Result{Compared: true}
+	var r Result
 	keys := slices.SortedFunc(maps.Keys(p.doubts), func(a, b detector.Key) int { return a.IP.Compare(b.IP) })
 	for _, key := range keys {
 		switch d := p.doubts[key]; {
@@ -230,6 +280,7 @@ func (p *Paths) tell(hidden int, policy bool) {
 			r.Findings = append(r.Findings, *d.found)
 		}
 	}
+	r.Compared = p.passes >= settled || len(r.Findings) > 0
 	if policy {
 		r.Unchecked = append(r.Unchecked, "routes to pods of other nodes: rules of the node (ip rule) look at more than the destination")
 	}

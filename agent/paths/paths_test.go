@@ -25,6 +25,7 @@ type world struct {
 	kept    []cluster.Lease
 	silent  map[string]bool
 	given   detector.Given
+	pod     *document.Pod
 	asked   []string
 	failing error
 	log     strings.Builder
@@ -54,7 +55,7 @@ func lease(ip netip.Addr, node string) cluster.Lease {
 }
 
 func newWorld(t *testing.T, routes map[string][]document.Route) *world {
-	w := &world{t: t, now: time.Now(), routes: routes, kept: []cluster.Lease{lease(ip, "n3")}, silent: make(map[string]bool), given: detector.GivenYes}
+	w := &world{t: t, now: time.Now(), routes: routes, kept: []cluster.Lease{lease(ip, "n3")}, silent: make(map[string]bool), given: detector.GivenYes, pod: &document.Pod{Namespace: "shop", Name: "web"}}
 	w.Paths = New(Options{
 		Log: slog.New(slog.NewTextHandler(&w.log, nil)), Self: id("n2"),
 		Kept: func(int) []cluster.Lease { return w.kept },
@@ -71,7 +72,7 @@ func newWorld(t *testing.T, routes map[string][]document.Route) *world {
 				return document.Answer{Routes: w.routes[name]}, true
 			}
 			b := document.NewBinding(detector.Binding{Key: detector.Key{Network: config.DefaultNetwork, IP: ip}, Holder: detector.Holder{ID: holder(name), Given: w.given}})
-			b.Pod = &document.Pod{Namespace: "shop", Name: "web"}
+			b.Pod = w.pod
 			return document.Answer{Bindings: []document.Binding{b}}, true
 		},
 	})
@@ -170,6 +171,8 @@ func TestLawful(t *testing.T) {
 		"too long a way":                   {routes: long, asks: true},
 		"an address that a pod has taken":  {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) { w.given = detector.GivenNo }, asks: true},
 		"nobody knows who gave it":         {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) { w.given = detector.GivenUnknown }, asks: true},
+		"its sandbox has stopped":          {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) { w.pod.Stopped = true }, asks: true},
+		"nobody knows the pod":             {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) { w.pod = nil }, asks: true},
 		"the holder's node is silent":      {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) { w.silent["n3"] = true }, asks: true},
 		"a pod of this node":               {routes: map[string][]document.Route{"n2": {pods}}, change: func(w *world) { w.kept = []cluster.Lease{lease(ip, "n2")} }},
 		"another network": {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) {
@@ -189,7 +192,7 @@ func TestLawful(t *testing.T) {
 			if (len(w.asked) > 0) != test.asks {
 				t.Errorf("asked: %q", w.asked)
 			}
-			if n := len(w.asked); n > 10*maxHops {
+			if n := len(w.asked); n > 5*maxHops {
 				t.Errorf("%d questions in 220 s", n)
 			}
 			if n := len(w.Last().Unchecked); (n > 0) != (name == "rules") {
@@ -224,6 +227,9 @@ func TestChange(t *testing.T) {
 		w.expect("twice", w.after(every), strings.Replace(want, "nowhere", "pods", 1))
 		w.routes["n1"] = []document.Route{to("n3")}
 		w.expect("repaired", w.after(again))
+		w.routes["n1"] = []document.Route{nowhere}
+		w.expect("again", w.after(2*again))
+		w.expect("twice again", w.after(every), want)
 	})
 	t.Run("the holder", func(t *testing.T) {
 		w := newWorld(t, wrong())
@@ -242,10 +248,19 @@ func TestChange(t *testing.T) {
 	t.Run("silent for a while", func(t *testing.T) {
 		w := newWorld(t, wrong())
 		w.twice()
-		w.silent["n3"] = true
-		w.expect("the holder's node", w.after(again), want)
+		for _, node := range []string{"n3", "n1"} {
+			w.silent[node] = true
+			w.expect(node+" is silent", w.after(again), want)
+			w.expect(node+" is silent for long", w.after(kept))
+			delete(w.silent, node)
+			w.after(seldom)
+			w.expect(node+" is there again", w.after(every), want)
+		}
 		w.silent["n1"] = true
-		w.expect("the other node, too", w.after(again))
+		w.after(again)
+		delete(w.silent, "n1")
+		w.routes["n1"] = []document.Route{to("n3")}
+		w.expect("repaired meanwhile", w.after(again))
 	})
 }
 
@@ -276,14 +291,66 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestOrder: what was seen once is looked at again before what pods of other nodes say that they have all the time.
+func TestOrder(t *testing.T) {
+	w := newWorld(t, map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}})
+	var found []string
+	for pass := range 60 {
+		w.kept = []cluster.Lease{lease(ip, "n3")}
+		for n := range 200 {
+			w.kept = append(w.kept, lease(netip.AddrFrom4([4]byte{10, byte(pass), byte(n), 1}), fmt.Sprint("n", 4+n%2)))
+		}
+		if found = w.after(every); found != nil {
+			break
+		}
+	}
+	w.expect("among many", found, "10.1.0.7 of shop/web on n3 by n1: nowhere")
+}
+
+// TestManyWays: of an address with more ways than questions nothing is known, and others are found.
+func TestManyWays(t *testing.T) {
+	w := newWorld(t, map[string][]document.Route{"n2": {to("a0"), to("a1"), to("a2"), to("a3"), to("a4"), to("a5"), to("a6"), to("a7"), to("a8"), to("n1")}, "n1": {nowhere}})
+	for n := range 9 {
+		w.routes[fmt.Sprint("a", n)] = []document.Route{to("n3")}
+	}
+	for range 5 {
+		w.expect("too many", w.after(seldom))
+		if len(w.asked) > maxAskedAbout {
+			t.Errorf("%q", w.asked)
+		}
+		w.asked = nil
+	}
+	w.routes["n2"] = []document.Route{to("a0"), to("a0"), to("n1")}
+	w.expect("few", w.twice(), "10.1.0.7 of shop/web on n3 by n1: nowhere")
+	if want := []string{"a0", "n1", "a0", "n1", "n3"}; !slices.Equal(w.asked, want) {
+		t.Errorf("asked %q, want each once: %q", w.asked, want)
+	}
+	if !w.Last().Findings[0].Partly {
+		t.Error("only some packets go there")
+	}
+}
+
+// TestCompared: there is a metric if some routes lead to nodes, and not before a finding could have been made.
+func TestCompared(t *testing.T) {
+	w := newWorld(t, map[string][]document.Route{"n2": {to("n3")}})
+	for n := range 5 {
+		w.after(every)
+		if got := w.Last().Compared; got != (n+1 >= settled) {
+			t.Errorf("pass %d: %t", n+1, got)
+		}
+	}
+	w.routes["n2"] = []document.Route{away}
+	w.after(every)
+	if w.Last().Compared {
+		t.Error("compared where all goes by a gateway")
+	}
+}
+
 // TestHidden: where BPF programs forward packets it is said that nothing was checked.
 func TestHidden(t *testing.T) {
 	w := newWorld(t, map[string][]document.Route{"n2": {{To: document.ToDevice, Device: "cilium_host"}}})
-	if w.Last().Compared {
-		t.Error("compared before the first pass")
-	}
 	w.twice()
-	if r := w.Last(); !r.Compared || len(r.Unchecked) != 1 || !strings.Contains(r.Unchecked[0], "Cilium") {
+	if r := w.Last(); len(r.Unchecked) != 1 || !strings.Contains(r.Unchecked[0], "Cilium") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -6,41 +6,56 @@ import (
 	"github.com/dupip/dupip/document"
 )
 
-// maxHops bounds the nodes that a packet is followed through.
-const maxHops = 8
+// maxHops bounds the nodes that a packet is followed through: fewer than questions may be asked about one address.
+const maxHops = 6
 
 // end is where packets go that do not come to the holder's node: through these nodes, by NodeID, and what the last one does with them.
 type end struct {
 	through []string
 	how     string // see [document.Finding.End]
+	partly  bool   // a node on the way has other routes, too
+}
+
+func (e *end) is(o *end) bool {
+	return e != nil && o != nil && e.how == o.how && slices.Equal(e.through, o.through)
 }
 
 // walk follows the packets of one node to an address.
 type walk struct {
 	self, holder string // NodeIDs
-	// routes returns the routes of a node, none if they are not known.
-	routes func(node string) []document.Route
+	// ask asks a node for its routes; none if they are not known. Each is asked once.
+	ask    func(node string) []document.Route
+	routes map[string][]document.Route
+	silent bool // a node has not said
 }
 
-// follow returns where packets go that do not come to the holder's node; nil if all do, as far as that is known. What leads to no node,
-// or to one that does not say where it sends them, is not known.
+// follow returns where packets go that do not come to the holder's node; nil if all do, as far as that is known. What leads to no node is not
+// known.
 func (w *walk) follow(node string, through []string) *end {
-	for _, r := range w.routes(node) {
-		next := r.ToNodeID()
+	routes, asked := w.routes[node]
+	if !asked {
+		routes = w.ask(node)
+		w.routes[node] = routes
+	}
+	w.silent = w.silent || len(routes) == 0
+	for _, r := range routes {
+		next, isNode := r.ToNodeID(), r.To == document.ToNode
+		var found *end
 		switch {
-		case r.Policy, r.To == document.ToNode && next == w.holder:
-		case r.To == document.ToNode && (next == w.self || slices.Contains(through, next)):
-			return &end{append(slices.Clip(through), next), document.EndsInLoop}
-		case r.To == document.ToNode && len(through) == maxHops:
-		case r.To == document.ToNode:
-			if found := w.follow(next, append(slices.Clip(through), next)); found != nil {
-				return found
-			}
-		case r.Ends:
-			return &end{through, document.EndsAtPods}
+		case !r.Policy && isNode && next == w.holder:
+		case !r.Policy && isNode && (next == w.self || slices.Contains(through, next)):
+			found = &end{append(slices.Clip(through), next), document.EndsInLoop, false}
+		case !r.Policy && isNode && len(through) < maxHops:
+			found = w.follow(next, append(slices.Clip(through), next))
+		case !r.Policy && r.Ends:
+			found = &end{through, document.EndsAtPods, false}
 		// A node without a route of its own to other nodes' pods is no router for them.
-		case r.To == document.ToNowhere && node != w.self:
-			return &end{through, document.EndsNowhere}
+		case !r.Policy && r.To == document.ToNowhere && node != w.self:
+			found = &end{through, document.EndsNowhere, false}
+		}
+		if found != nil {
+			found.partly = found.partly || len(routes) > 1
+			return found
 		}
 	}
 	return nil

@@ -66,7 +66,12 @@ func (r *Report) newRoutes() *routes {
 func (s *routes) addMembers(members []cluster.Member) {
 	for _, m := range members {
 		if at, err := netip.ParseAddrPort(m.Address); err == nil && m.Live() && m.NodeID() != s.self {
-			s.nodes[at.Addr().Unmap()] = m.NodeID()
+			ip := at.Addr().Unmap()
+			if other, twice := s.nodes[ip]; twice && other != m.NodeID() {
+				s.nodes[ip] = "" // it may be a gateway, with both behind it
+			} else {
+				s.nodes[ip] = m.NodeID()
+			}
 		}
 	}
 }
@@ -99,12 +104,15 @@ func (s *routes) legs(ip netip.Addr) (list []document.Route) {
 	return list
 }
 
-// ends reports whether a route leads to pods of this node only: to one, or into a bridge that has no other ports.
+// ends reports whether a route leads to pods of this node only: to one, if the route is for that address alone, or into a bridge that has no
+// other ports.
 func (s *routes) ends(found route.Route) bool {
-	if _, pod := s.holders[found.Device.Index]; pod {
-		return true
-	}
-	if found.Bridge == 0 || found.Gateway.IsValid() {
+	switch _, pod := s.holders[found.Device.Index]; {
+	case found.Gateway.IsValid(): // also a pod may be a router
+		return false
+	case pod:
+		return found.Single
+	case found.Bridge == 0:
 		return false
 	}
 	ports, err := s.ports()

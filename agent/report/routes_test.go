@@ -106,6 +106,7 @@ func TestRoutes(t *testing.T) {
 		{"by a VXLAN to another node", []detector.Binding{one, far}, over(via(out(30), "10.5.2.0"), "192.0.2.2"), "node n2/b eth0 via 10.5.2.0"},
 		{"by a VXLAN, without a gateway", []detector.Binding{one, far}, over(uplink, "192.0.2.2"), "node n2/b eth0"},
 		{"by a VXLAN elsewhere", []detector.Binding{one, far}, over(via(out(30), "10.5.2.0"), "192.0.2.99"), "away eth0 via 10.5.2.0"},
+		{"to two agents' address", []detector.Binding{one, far}, via(out(30), "192.0.2.6"), "away eth0 via 192.0.2.6"},
 		{"to a node that is gone", []detector.Binding{one, far}, via(out(30), "192.0.2.9"), "away eth0 via 192.0.2.9"},
 		{"into a device of a switch", []detector.Binding{one, far}, out(50), "device ovn0"},
 		{"to the node itself", []detector.Binding{self, far}, route.Route{Kind: route.Self}, "holder n1/99 "},
@@ -124,6 +125,9 @@ func TestRoutes(t *testing.T) {
 			{Name: "n2", Boot: "b", State: cluster.Suspect, Address: "192.0.2.2:7951"},
 			{Name: "n9", Boot: "b", State: cluster.Dead, Address: "192.0.2.9:7951"},
 			{Name: "n8", Boot: "b", State: cluster.Alive, Address: "nonsense"},
+			{Name: "n6", Boot: "b", State: cluster.Alive, Address: "192.0.2.6:7951"},
+			{Name: "n7", Boot: "b", State: cluster.Alive, Address: "192.0.2.6:7952"},
+			{Name: "n6", Boot: "b", State: cluster.Alive, Address: "192.0.2.6:7951"},
 		})
 		c := document.NewConflict(confirmed(test.holders...))
 		r, ok := w.of(c)

@@ -38,8 +38,9 @@ type Route struct {
 	Kind Kind
 	// Device is what the packet leaves by; only with Kind Out.
 	Device Device
-	// Gateway is the next hop, zero if that is the address itself.
+	// Gateway is the next hop, zero if that is the address itself. Single: the route is for the address alone.
 	Gateway netip.Addr
+	Single  bool
 	// MAC is from the neighbour entry of the address on Device; nil if there is a gateway or no
 	// usable entry.
 	MAC net.HardwareAddr
@@ -61,8 +62,8 @@ type Device struct {
 }
 
 // get asks the kernel for the route to an address.
-func get(ip netip.Addr) (found netlink.Route, kind Kind, err error) {
-	routes, err := netlink.RouteGetWithOptions(ip.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
+func get(ip netip.Addr, options *netlink.RouteGetOptions) (found netlink.Route, kind Kind, err error) {
+	routes, err := netlink.RouteGetWithOptions(ip.AsSlice(), options)
 	switch {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH),
 		errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL): // prohibit and blackhole
@@ -85,14 +86,22 @@ var tooManyLegs = bounds.New("too many legs of a route")
 // To returns the routes that packets to an address may take: several if the kernel spreads connections over them. It fails if the kernel's
 // reply is malformed, or a device was removed during the lookup.
 func To(ip netip.Addr) ([]Route, error) {
-	found, kind, err := get(ip)
+	found, kind, err := get(ip, &netlink.RouteGetOptions{FIBMatch: true})
+	if kind == Out && found.LinkIndex == 0 && len(found.MultiPath) == 0 { // a nexthop object, with net.ipv4.nexthop_compat_mode=0
+		found, kind, err = get(ip, nil)
+	}
 	switch {
 	case err != nil:
 		return nil, err
 	case kind != Out:
 		return []Route{{Kind: kind}}, nil
 	case len(found.MultiPath) == 0:
-		found.MultiPath = []*netlink.NexthopInfo{{LinkIndex: found.LinkIndex, Gw: found.Gw, Via: found.Via}}
+		found.MultiPath = []*netlink.NexthopInfo{{LinkIndex: found.LinkIndex, Gw: found.Gw, Via: found.Via, Encap: found.Encap}}
+	}
+	single := false
+	if found.Dst != nil {
+		ones, bits := found.Dst.Mask.Size()
+		single = ones == bits
 	}
 	var legs []Route
 	for _, hop := range found.MultiPath {
@@ -101,10 +110,15 @@ func To(ip netip.Addr) ([]Route, error) {
 		case len(legs) == maxLegs:
 			tooManyLegs.Exceeded(1)
 		default:
-			leg, err := by(ip, hop.LinkIndex, gateway(hop.Gw, hop.Via))
+			next := gateway(hop.Gw, hop.Via)
+			if hop.Encap != nil { // the gateway is that of the outer packet
+				next = netip.Addr{}
+			}
+			leg, err := by(ip, hop.LinkIndex, next)
 			if err != nil {
 				return nil, err
 			}
+			leg.Single = single
 			legs = append(legs, leg)
 		}
 	}
