@@ -36,7 +36,7 @@ type Answer struct {
 	Checked   []string `json:"checked,omitzero"`
 	// NoBook is that which was not checked because the node has no book that an agent reads, and says so.
 	NoBook string `json:"noBook,omitzero" text:"sentence"`
-	Books     []Book   `json:"books,omitzero"` // about the address of its stories
+	Books  []Book `json:"books,omitzero"` // about the address of its stories
 	// Routes are this node's own to that address, if no conflict of it has one: several if the kernel spreads connections over them.
 	Routes []Route `json:"routes,omitzero"`
 	// Absences are of nodes with holders of its conflicts.

@@ -76,6 +76,9 @@ func Finding(f document.Finding) (text string, steps []document.Step) {
 // misrouted says where packets of some nodes go that do not come to the holder of an address.
 func misrouted(f document.Finding, from []string) (text string, steps []document.Step) {
 	text = fmt.Sprintf("Packets from %s %s to %s go", either(len(from), "node", "nodes"), Conjoin(from), f.IP)
+	if f.Partly {
+		text = "Some p" + text[1:]
+	}
 	if len(f.Through) == 0 {
 		text += " to pods of that node itself"
 	} else {
@@ -94,15 +97,19 @@ func misrouted(f document.Finding, from []string) (text string, steps []document
 	}
 	look := document.Step{Text: "Look which route they take", Node: f.Node}
 	if plainAddress(f.IP) {
-		look.Command, look.Cuts = "ip route get "+f.IP.String(), "nothing"
+		look.Command, look.Cuts = "ip route get fibmatch "+f.IP.String(), "nothing"
 	}
 	return text, []document.Step{
 		look,
-		{Text: fmt.Sprintf(`Look for whom IPAM has the address: "dupip explain %s" says so, or the IPAM's own tool. If it is for node %s, that one may give it to a pod, too: `+
-			"correct the node name that the network plugin has on node %s", f.IP, wrong, f.HeldBy)},
-		{If: "If it is for node " + f.HeldBy, Text: "Look why what writes the routes does not know that: its log on the node of the packets says so", Node: f.Node},
+		{Text: "If the audit has another finding about one of these nodes, such as misbooked, deleted or overlapping, repair that first: it is the cause"},
+		{Text: fmt.Sprintf(`If not, look for whom IPAM has the address: "dupip explain %s" says so, or the IPAM's own tool. If it is for nobody, or for node %s, another pod may get it: `+
+			"look whether the network plugin of node %s has the right node name", f.IP, wrong, f.HeldBy)},
+		{If: "If it is for node " + f.HeldBy, Text: "Look why what writes the routes does not know that, such as calico-node, flanneld or a BGP daemon: its log says so", Node: f.Node},
 	}
 }
+
+// way is the way that packets to a misrouted address go.
+func way(f document.Finding) string { return strings.Join(f.Through, " ") + " " + f.End + " " + f.HeldBy }
 
 // contested adds that the address of a finding is in conflict, if it is.
 func contested(f document.Finding, text string) string {

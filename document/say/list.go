@@ -95,11 +95,11 @@ func Many(doc document.Conflicts) []Entry {
 // Repairs are what to do about findings, the most urgent first: all of it about the first of each sort.
 func Repairs(a document.Audit) (list []Entry) {
 	type sort struct {
-		kind, book       string
+		kind, book, way  string
 		apart, contested bool
 	}
 	nodes := merge.Names(each(a.Findings, document.Finding.NodeID))
-	sorts, same := grouped(a.Findings, func(f document.Finding) sort { return sort{f.Kind, f.Book, isApart(f), f.Contested} }, func(f document.Finding) document.Finding { return f })
+	sorts, same := grouped(a.Findings, func(f document.Finding) sort { return sort{f.Kind, f.Book, way(f), isApart(f), f.Contested} }, func(f document.Finding) document.Finding { return f })
 	slices.SortStableFunc(sorts, func(a, b sort) int { return cmp.Compare(urgency(a.kind), urgency(b.kind)) })
 	for _, s := range sorts {
 		first := same[s][0]
@@ -118,14 +118,14 @@ func Repairs(a document.Audit) (list []Entry) {
 	return list
 }
 
-// misroutes joins what several nodes say of one address.
+// misroutes joins what several nodes say of addresses that have one [way].
 func misroutes(first document.Finding, all []document.Finding, nodes map[string]string) (text string, steps []document.Step, others []string) {
 	var from []string
 	for _, f := range all {
-		if f.IP != first.IP {
-			others = append(others, f.IP.String())
-		} else if f.End == first.End && slices.Equal(f.Through, first.Through) {
+		if f.IP == first.IP {
 			from = append(from, nodes[f.NodeID()])
+		} else {
+			others = append(others, f.IP.String())
 		}
 	}
 	text, steps = misrouted(first, from)

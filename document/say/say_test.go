@@ -130,7 +130,7 @@ func TestWordsOfFindings(t *testing.T) {
 				through []string
 			}{{document.EndsAtPods, []string{"n4", "n1"}}, {document.EndsAtPods, nil}, {document.EndsInLoop, []string{"n1", "n2"}}} {
 				f := finding(kind)
-				f.End, f.Through = c.end, c.through
+				f.End, f.Through, f.Partly = c.end, c.through, len(c.through) > 1
 				cases = append(cases, named{fmt.Sprintf(", %s %v", c.end, c.through), f})
 			}
 		default:
