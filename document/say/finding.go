@@ -108,8 +108,13 @@ func misrouted(f document.Finding, from []string) (text string, steps []document
 	}
 }
 
-// way is the way that packets to a misrouted address go.
-func way(f document.Finding) string { return strings.Join(f.Through, " ") + " " + f.End + " " + f.HeldBy }
+// way is the way that packets to a misrouted address go, empty for others.
+func way(f document.Finding) string {
+	if f.Kind != document.Misrouted {
+		return ""
+	}
+	return strings.Join(f.Through, " ") + " " + f.End + " " + f.HeldBy
+}
 
 // contested adds that the address of a finding is in conflict, if it is.
 func contested(f document.Finding, text string) string {

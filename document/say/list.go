@@ -101,7 +101,14 @@ func Repairs(a document.Audit) (list []Entry) {
 	nodes := merge.Names(each(a.Findings, document.Finding.NodeID))
 	sorts, same := grouped(a.Findings, func(f document.Finding) sort { return sort{f.Kind, f.Book, way(f), isApart(f), f.Contested} }, func(f document.Finding) document.Finding { return f })
 	slices.SortStableFunc(sorts, func(a, b sort) int { return cmp.Compare(urgency(a.kind), urgency(b.kind)) })
+	ways := 0
 	for _, s := range sorts {
+		if s.way != "" {
+			ways++
+		}
+		if ways > maxBrief && s.way != "" {
+			continue // the table has them
+		}
 		first := same[s][0]
 		first.Node = nodes[first.NodeID()]
 		e := Entry{}
@@ -109,6 +116,9 @@ func Repairs(a document.Audit) (list []Entry) {
 		others := each(same[s][1:], What)
 		if s.kind == document.Misrouted {
 			e.Text, e.Steps, others = misroutes(first, same[s], nodes)
+		}
+		if ways > 1 && s.way != "" {
+			e.Steps = nil // the same
 		}
 		if len(others) > 0 {
 			e.Text += " Likewise: " + List(others) + "."

@@ -44,9 +44,16 @@ func TestRepairsOfRoutes(t *testing.T) {
 	elsewhere := from("n4", 8)
 	elsewhere.HeldBy = "n9"
 	list := Repairs(document.Audit{Findings: []document.Finding{from("n2", 5), from("n4", 5), from("n5", 5, "n4", "n1"), from("n2", 7), from("n4", 7), from("n4", 6), elsewhere}})
-	if len(list) != 3 || !strings.HasPrefix(list[1].Text, "Packets from node n5 to 10.1.2.5 go to node n4, then n1,") || !strings.Contains(list[2].Text, "10.1.2.8") || !strings.HasPrefix(list[0].Text, "Packets from nodes n2 and n4 to 10.1.2.5 go to node n1, which has no route for them. ") ||
+	if len(list) != 3 || len(list[0].Steps) == 0 || list[1].Steps != nil || list[2].Steps != nil || !strings.HasPrefix(list[1].Text, "Packets from node n5 to 10.1.2.5 go to node n4, then n1,") || !strings.Contains(list[2].Text, "10.1.2.8") || !strings.HasPrefix(list[0].Text, "Packets from nodes n2 and n4 to 10.1.2.5 go to node n1, which has no route for them. ") ||
 		!strings.HasSuffix(list[0].Text, " Likewise: 10.1.2.6, 10.1.2.7.") {
 		t.Errorf("%+v", list)
+	}
+	var many []document.Finding
+	for n := range 50 {
+		many = append(many, from("n2", n, fmt.Sprint("m", n)))
+	}
+	if list = Repairs(document.Audit{Findings: many}); len(list) != maxBrief {
+		t.Errorf("%d entries of 50 ways", len(list))
 	}
 }
 

@@ -48,7 +48,7 @@ func TestRoutes(t *testing.T) {
 		route(m, to(tunnelled), "via", "10.98.9.2", "dev", "overlay0", "onlink")
 	}
 	s.waitBindings(pods...)
-	for _, m := range n {
+	for _, m := range []*machine{n1, n2, n4} {
 		s.Eventually("the routes of "+m.name, func() error { return m.counts("misrouted", 0) })
 	}
 
