@@ -139,6 +139,7 @@ func (p *Paths) pass(ctx context.Context, now time.Time) (took time.Duration) {
 			hidden++
 		}
 		led = led || slices.ContainsFunc(routes, func(r document.Route) bool { return r.To == document.ToNode })
+		// A node without a route of its own to other nodes' pods sends nothing astray.
 		strays := func(r document.Route) bool { return r.To == document.ToNode && r.ToNodeID() != holder.Node || r.Ends }
 		if !slices.ContainsFunc(routes, strays) {
 			continue
@@ -207,7 +208,7 @@ func (p *Paths) follow(ctx context.Context, ip netip.Addr, d *doubt, now time.Ti
 	switch {
 	case agreed && holder != nil:
 		d.seen, d.wait, d.found = now, again, p.finding(*holder, d)
-	case (found == nil || agreed) && (w.silent || q.refused) && d.end != nil && now.Sub(d.seen) < kept:
+	case (found == nil || agreed) && w.silent && d.end != nil && now.Sub(d.seen) < kept:
 		d.wait = again
 	case agreed: // the address is not one that has to be routed
 		d.wait, d.found = min(max(again, 2*d.wait), seldom), nil

@@ -49,8 +49,7 @@ func (w *walk) follow(node string, through []string) *end {
 			found = w.follow(next, append(slices.Clip(through), next))
 		case !r.Policy && r.Ends:
 			found = &end{through, document.EndsAtPods, false}
-		// A node without a route of its own to other nodes' pods is no router for them.
-		case !r.Policy && r.To == document.ToNowhere && node != w.self:
+		case !r.Policy && r.To == document.ToNowhere:
 			found = &end{through, document.EndsNowhere, false}
 		}
 		if found != nil {
