@@ -77,6 +77,14 @@ func TestManyWays(t *testing.T) {
 		}
 	}
 	w.expect("beside one of many ways", beside, "10.1.0.8 of shop/web on n3 by n1: nowhere")
+	w.routes["n1"] = []document.Route{to("n3")}
+	for range 30 {
+		if beside = w.after(every); beside == nil {
+			break
+		}
+	}
+	w.expect("its end beside one of many ways", beside)
+	w.routes["n1"] = []document.Route{nowhere}
 	w.own, w.kept, w.asked = map[netip.Addr][]document.Route{other: many}, w.kept[:1], nil
 	w.routes["n2"] = []document.Route{to("a0"), to("a0"), to("n1")}
 	w.expect("few", w.twice(), "10.1.0.7 of shop/web on n3 by n1: nowhere")

@@ -248,6 +248,12 @@ func TestChange(t *testing.T) {
 		w.expect("again", w.after(2*again))
 		w.expect("twice again", w.after(every), want)
 	})
+	t.Run("the sandbox", func(t *testing.T) {
+		w := newWorld(t, wrong())
+		w.twice()
+		w.pod = &document.Pod{Namespace: "shop", Name: "web", Stopped: true}
+		w.expect("has stopped", w.after(again))
+	})
 	t.Run("the way", func(t *testing.T) {
 		w := newWorld(t, map[string][]document.Route{"n2": {to("n4")}, "n4": {to("n1")}, "n1": {nowhere}, "n5": {nowhere}})
 		w.after(every)

@@ -89,6 +89,7 @@ func To(ip netip.Addr) ([]Route, error) {
 	found, kind, err := get(ip, &netlink.RouteGetOptions{FIBMatch: true})
 	if kind == Out && found.LinkIndex == 0 && len(found.MultiPath) == 0 { // a nexthop object, with net.ipv4.nexthop_compat_mode=0
 		found, kind, err = get(ip, nil)
+		found.Dst = nil // it is the address, whatever the route is for
 	}
 	switch {
 	case err != nil:

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,6 +121,9 @@ func outline(r Route) string {
 	if r.Bridge != 0 {
 		text += " port " + r.Port.Name
 	}
+	if r.Single {
+		text += " alone"
+	}
 	if r.Far.IsValid() {
 		text += fmt.Sprint(" to ", r.Far)
 	}
@@ -144,8 +150,8 @@ func TestRouted(t *testing.T) {
 	one, two := veth(t, "vetha", 0), veth(t, "vethb", 0)
 	addRoute(t, "10.1.0.2/32", "", one, unix.RTN_UNICAST)
 	addRoute(t, "fd01::2/128", "", two, unix.RTN_UNICAST)
-	checkRoute(t, "10.1.0.2", "out vetha")
-	checkRoute(t, "fd01::2", "out vethb")
+	checkRoute(t, "10.1.0.2", "out vetha alone")
+	checkRoute(t, "fd01::2", "out vethb alone")
 	checkRoute(t, "10.1.0.3", "nowhere ")
 	checkRoute(t, "fd01::3", "nowhere ")
 	for _, kind := range []int{unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT} {
@@ -315,6 +321,22 @@ func TestLegs(t *testing.T) {
 	check("10.8.0.1", "out eth7 via 192.0.2.1")
 }
 
+// A route by a nexthop object has no device in the kernel's table, where net.ipv4.nexthop_compat_mode is 0.
+func TestNexthopObject(t *testing.T) {
+	testneeds.Root(t)
+	uplink := veth(t, "eth7", 0)
+	addRoute(t, "192.0.2.0/24", "", uplink, unix.RTN_UNICAST)
+	for _, command := range []string{"nexthop add id 7 via 192.0.2.1 dev eth7 onlink", "route add 10.8.0.0/24 nhid 7"} {
+		if out, err := exec.Command("ip", strings.Fields(command)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", command, err, out)
+		}
+	}
+	for _, mode := range []string{"1", "0"} {
+		must(t, os.WriteFile("/proc/sys/net/ipv4/nexthop_compat_mode", []byte(mode), 0))
+		checkRoute(t, "10.8.0.1", "out eth7 via 192.0.2.1")
+	}
+}
+
 func TestByDestination(t *testing.T) {
 	testneeds.Root(t)
 	check := func(what string, want bool) {
@@ -332,15 +354,16 @@ func TestByDestination(t *testing.T) {
 	}
 	network := &net.IPNet{IP: net.IP{10, 0, 0, 0}, Mask: net.CIDRMask(8, 32)}
 	for what, change := range map[string]func(*netlink.Rule){
-		"to":     func(r *netlink.Rule) { r.Dst = network },
-		"all":    func(*netlink.Rule) {},
-		"from":   func(r *netlink.Rule) { r.Src = network },
-		"iif":    func(r *netlink.Rule) { r.IifName = "lo" },
-		"oif":    func(r *netlink.Rule) { r.OifName = "lo" },
-		"fwmark": func(r *netlink.Rule) { r.Mark, r.Mask, r.Invert = 0x100000, new(uint32(0x100000)), true },
-		"tos":    func(r *netlink.Rule) { r.Tos = 4 },
-		"dport":  func(r *netlink.Rule) { r.Dport = netlink.NewRulePortRange(80, 80) },
-		"IPv6":   func(r *netlink.Rule) { r.Family, r.Mark, r.Mask = unix.AF_INET6, 1, new(uint32(1)) },
+		"to":          func(r *netlink.Rule) { r.Dst = network },
+		"all":         func(*netlink.Rule) {},
+		"from":        func(r *netlink.Rule) { r.Src = network },
+		"iif":         func(r *netlink.Rule) { r.IifName = "lo" },
+		"oif":         func(r *netlink.Rule) { r.OifName = "lo" },
+		"fwmark":      func(r *netlink.Rule) { r.Mark, r.Mask, r.Invert = 0x100000, new(uint32(0x100000)), true },
+		"tos":         func(r *netlink.Rule) { r.Tos = 4 },
+		"dport":       func(r *netlink.Rule) { r.Dport = netlink.NewRulePortRange(80, 80) },
+		"not a table": func(r *netlink.Rule) { r.Type, r.Table = unix.FR_ACT_PROHIBIT, unix.RT_TABLE_UNSPEC },
+		"IPv6":        func(r *netlink.Rule) { r.Family, r.Mark, r.Mask = unix.AF_INET6, 1, new(uint32(1)) },
 	} {
 		r := rule(change)
 		must(t, netlink.RuleAdd(r))
