@@ -148,6 +148,15 @@ func isApart(f document.Finding) bool { return f.Given == detector.GivenNo || is
 // isHeldByPod reports whether a pod has the address of a reservation that nobody holds.
 func isHeldByPod(f document.Finding) bool { return f.Kind == document.Unheld && f.Interface != "" }
 
+// HolderOf says who has the address of a finding, empty for nobody, and on which node if that is not the finding's.
+func HolderOf(f document.Finding) string {
+	text := cmp.Or(f.Pod.String(), f.Netns)
+	if f.HeldBy != "" {
+		text += " on " + f.HeldBy
+	}
+	return text
+}
+
 // ReservationOf says for whom the address of a finding is reserved.
 func ReservationOf(f document.Finding, wide bool) string {
 	id := f.ReservedFor

@@ -43,11 +43,9 @@ func (t tables) findings(a document.Audit) {
 	}
 	var rows []table.Row
 	for _, f := range a.Findings {
-		holder := cmp.Or(f.Pod.String(), f.Netns, "-")
-		if f.HeldBy != "" {
-			holder += " on " + f.HeldBy
+		row := table.Row{
+			nodes[f.NodeID()], address(f), t.Paint(f.Kind), Age(f.Since), cmp.Or(say.HolderOf(f), "-"), say.ReservationOf(f, t.Wide),
 		}
-		row := table.Row{nodes[f.NodeID()], address(f), t.Paint(f.Kind), Age(f.Since), holder, say.ReservationOf(f, t.Wide)}
 		if t.Wide {
 			row = append(row, f.Book, f.CNINetwork, f.Store, cmp.Or(f.Interface, "-"), cmp.Or(f.Netns, "-"), cmp.Or(f.Sandbox, "-"))
 		}

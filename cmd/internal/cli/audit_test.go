@@ -119,6 +119,28 @@ What to do:
 shop/web-0 has 10.1.2.5, which host-local has not reserved. The next pod may get
   it.` + reserveAgain + `
 ` + podsBook},
+		"misrouted": {with(one("misrouted", func(f *document.Finding) {
+			f.Sandbox, f.Store, f.Book, f.CNINetwork = "", "", "routes", ""
+			f.HeldBy, f.Through, f.End = "n3", []string{"n2"}, document.EndsNowhere
+		})), false, `
+IP        FINDING    SINCE  HOLDER            RESERVED FOR
+10.1.2.5  misrouted  90s    shop/web-0 on n3  -
+
+What to do:
+Packets from node n1 to 10.1.2.5 go to node n2, which has no route for them.
+  shop/web-0 on node n3 has the address, and does not get them.
+  - Look which route they take, on node n1:
+    ip route get fibmatch 10.1.2.5
+  - If the audit has another finding about one of these nodes, such as
+    misbooked, deleted or overlapping, repair that first: it is the cause.
+  - If not, look for whom IPAM has the address: "dupip explain 10.1.2.5" says
+    so, or the IPAM's own tool. If it is for nobody, or for node n2, another pod
+    may get it: look whether the network plugin of node n3 has the right node
+    name.
+  - If it is for node n3: Look why what writes the routes does not know that,
+    such as calico-node, flanneld or a BGP daemon: its log says so, on node n1.
+
+` + podsBook},
 		"mismatched": {with(one("mismatched")), false, `
 IP        FINDING     SINCE  HOLDER      RESERVED FOR
 10.1.2.5  mismatched  90s    shop/web-0  shop/web-1

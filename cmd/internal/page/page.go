@@ -55,6 +55,7 @@ func newLayout(program string) *template.Template {
 		"clock":      func(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") },
 		"most":       func() int { return maxText },
 		"incomplete": func(verdict string) bool { return verdict == document.AuditNothing || verdict == document.AuditPartly },
+		"holder":     say.HolderOf,
 		"reserved":   func(f document.Finding) string { return say.ReservationOf(f, false) },
 		"answered":   func(c document.Coverage) int { return c.Asked - len(c.Missing) },
 		"coverage":   say.Coverage, "problems": cli.Problems, "checked": say.Checked, "unseen": say.Unseen,
