@@ -181,7 +181,7 @@ func (p *Paths) order(x, y detector.Key) int {
 
 // isHidden reports whether a packet goes on by what a BPF program says, and not by a route.
 func isHidden(r document.Route) bool {
-	return r.To == document.ToDevice && (strings.HasPrefix(r.Device, "cilium_") || strings.HasPrefix(r.Device, "lxc"))
+	return r.To == document.ToDevice && strings.HasPrefix(r.Device, "cilium_")
 }
 
 // follow follows the packets to an address, when it is time to. asked counts the questions, see [Paths.questions].
