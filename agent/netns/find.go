@@ -71,16 +71,20 @@ func find(wanted func(inode uint64) bool) (map[uint64]Ref, error) {
 	return found, nil
 }
 
-// maxDescriptors limits one search of descriptors, to about a second.
-const maxDescriptors = 1 << 19
+const (
+	// maxDescriptors limits one search of descriptors, to about a second.
+	maxDescriptors = 1 << 19
+	// maxHolders is how many descriptors of one namespace are kept: whoever has one may have it for a moment only.
+	maxHolders = 4
+)
 
-// findDescriptors finds at most maxCandidates namespaces, none of those known, that a process has a descriptor of.
+// findDescriptors finds at most maxCandidates descriptors of processes that lead to namespaces, none of those known.
 func findDescriptors(known map[uint64]bool) (refs []Ref) {
 	processes, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
-	left := maxDescriptors
+	left, holders := maxDescriptors, make(map[uint64]int)
 	for _, process := range processes {
 		if pid, err := strconv.Atoi(process.Name()); err != nil || pid == os.Getpid() {
 			continue
@@ -97,11 +101,11 @@ func findDescriptors(known map[uint64]bool) (refs []Ref) {
 		}
 		for _, descriptor := range descriptors {
 			ino, err := heldInode(process.Name(), descriptor)
-			if err != nil || known[ino] {
+			if err != nil || known[ino] || holders[ino] == maxHolders {
 				continue
 			}
 			if len(refs) < maxCandidates {
-				known[ino] = true
+				holders[ino]++
 				refs = append(refs, Ref{Path: dir + descriptor, Inode: ino})
 			} else {
 				tooManyCandidates.Exceeded(1)

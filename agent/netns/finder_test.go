@@ -163,6 +163,38 @@ func TestFindByDescriptor(t *testing.T) {
 	}
 }
 
+// TestHolderForAMoment: a process that had a descriptor of a netns for a moment does not hide one that keeps it.
+func TestHolderForAMoment(t *testing.T) {
+	f := newFinding(t)
+	pod, id, _ := f.pod("")
+	held := pod.Open(t)
+	start := func() *exec.Cmd {
+		t.Helper()
+		holder := exec.Command("cat")
+		holder.ExtraFiles = []*os.File{held}
+		_, err := holder.StdinPipe()
+		f.do(errors.Join(err, holder.Start()))
+		t.Cleanup(func() { _, _ = holder.Process.Kill(), holder.Wait() })
+		return holder
+	}
+	first := start()
+	start()
+	ino, err := inode(fmt.Sprintf("/proc/%d/ns/net", pod.Pid))
+	f.do(err)
+	pod.Delete()
+	for _, ref := range findDescriptors(map[uint64]bool{f.own: true}) {
+		if ref.Inode == ino {
+			f.held = append(f.held, ref)
+		}
+	}
+	_, _ = first.Process.Kill(), first.Wait()
+	f.refs = make(map[int]Ref)
+	f.addHeld()
+	if _, found := f.refs[id]; !found {
+		t.Errorf("of %+v %d has gone, and nothing is found", f.held, first.Process.Pid)
+	}
+}
+
 // Scan finds a netns without a name by its processes. It does not find a netns without both, nor a descriptor of it.
 func TestFindWithoutAName(t *testing.T) {
 	f := newFinding(t)

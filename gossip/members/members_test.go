@@ -294,7 +294,8 @@ func TestClusterOfFive(t *testing.T) {
 		if err := n.Send(to, nil); !errors.Is(err, ErrUnknownMember) {
 			t.Errorf("sending to one that left: %v", err)
 		}
-		if status := n.Status(); len(status.Problems) > 0 || status.Address != n.self.Address || !status.Encrypted || status.Label != "test" {
+		within(t, "the others answer", limit, func() bool { return len(n.Status().Problems) == 0 })
+		if status := n.Status(); status.Address != n.self.Address || !status.Encrypted || status.Label != "test" {
 			t.Errorf("status %+v", status)
 		}
 	}
