@@ -149,7 +149,7 @@ func (g *Gossip) Withdraw(key detector.Key, holder detector.HolderID, otherNodes
 	g.in.call(func(now time.Time) { g.holders.withdraw(lease.ID{Key: key, Holder: holder}, otherNodes, now) })
 }
 
-// Kept returns leases that this node keeps, of addresses that one holder has, a pod of another node that is there: most at most, in no order.
+// Kept returns leases that this node keeps, see [keeper.Table.Single].
 func (g *Gossip) Kept(most int) []cluster.Lease {
 	g.state.Lock()
 	defer g.state.Unlock()

@@ -74,7 +74,7 @@ func find(wanted func(inode uint64) bool) (map[uint64]Ref, error) {
 const (
 	// maxDescriptors limits one search of descriptors, to about a second.
 	maxDescriptors = 1 << 19
-	// maxHolders is how many descriptors of one namespace are kept: whoever has one may have it for a moment only.
+	// maxHolders is how many descriptors of one namespace are kept. One is not enough: its process may close it in a moment.
 	maxHolders = 4
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/dupip/dupip/document"
 )
 
-// TestBounds: however many addresses go wrong, or are said to, other nodes are asked few questions, and of other holders' nodes, too.
+// TestBounds: other nodes are asked few questions in a pass, also if 500 addresses go wrong. In time all are found.
 func TestBounds(t *testing.T) {
 	w := newWorld(t, map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}})
 	w.given, w.kept = detector.GivenNo, nil

@@ -310,7 +310,7 @@ func TestCompared(t *testing.T) {
 	}
 }
 
-// TestHidden: where BPF programs forward packets it is said that nothing was checked.
+// TestHidden: of routes into Cilium's devices the audit says that they are not checked.
 func TestHidden(t *testing.T) {
 	w := newWorld(t, map[string][]document.Route{"n2": {{To: document.ToDevice, Device: "cilium_host"}}})
 	w.twice()

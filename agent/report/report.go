@@ -39,7 +39,7 @@ type Cluster interface {
 	// in at most that many bytes.
 	ReportConflict(key detector.Key, open bool, encode func(at time.Time, most int) ([]byte, error))
 	ReportSummary(s cluster.Summary)
-	// Kept returns leases that this node keeps, of addresses that one holder has, a pod of another node: most at most.
+	// Kept returns at most so many leases that this node keeps, of addresses that one holder has: a pod of another node.
 	Kept(most int) []cluster.Lease
 	// Members are the agents that are or were in the cluster, by node name.
 	Members() []cluster.Member

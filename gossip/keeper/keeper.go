@@ -201,7 +201,7 @@ func (t *Table) room(e *entry, s *sender, b *cluster.Binding) bool {
 	return i >= 0
 }
 
-// Single returns leases of addresses that one holder has, a pod of another node that is there, most at most and in no order.
+// Single returns leases of addresses that one holder has: a pod of another node, whose agent is there. There are at most so many, in no order.
 func (t *Table) Single(most int) (list []cluster.Lease) {
 	for key, e := range t.entries {
 		if len(list) == most {

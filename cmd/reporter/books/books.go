@@ -66,7 +66,7 @@ type byNode interface {
 	nodeOf(ip netip.Addr) string
 	// has reports whether the book has addresses for a node.
 	has(node string) bool
-	// gives reports whether the object of a node has an address, whoever else has it.
+	// gives reports whether the object of a node has an address. Objects of other nodes may have it, too.
 	gives(node string, ip netip.Addr) bool
 	// owners returns the UIDs of the Nodes that the objects belong to, by name.
 	owners() map[string]string

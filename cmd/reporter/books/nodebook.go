@@ -78,7 +78,7 @@ func (n *nodeBook) nodeOf(ip netip.Addr) (node string) {
 // has reports whether a node has addresses.
 func (n *nodeBook) has(node string) bool { return n.byOwner[node] != nil }
 
-// gives reports whether a node has an address, whoever else has it.
+// gives reports whether the object of a node has an address. Objects of other nodes may have it, too.
 func (n *nodeBook) gives(node string, ip netip.Addr) bool {
 	return slices.ContainsFunc(n.byOwner[node], func(p netip.Prefix) bool { return p.Contains(ip) })
 }
