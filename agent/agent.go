@@ -133,15 +133,14 @@ func (a *Agent) openKernel() error {
 	if removed > 0 {
 		a.opts.Log.Info("removed BPF programs of an earlier agent", "count", removed)
 	}
-	mac := probe.MAC(a.node.Name, a.node.Boot)
-	if a.observer, err = bpf.Load(bpf.Options{Mode: a.opts.Attach, SolicitMAC: [6]byte(mac)}); err != nil {
+	if a.observer, err = bpf.Load(bpf.Options{Mode: a.opts.Attach, SolicitMAC: probe.Source(a.node.Name, a.node.Boot)}); err != nil {
 		return err
 	}
 	a.closers = append(a.closers, a.observer)
 	if err := netns.CanEnter(); err != nil {
 		return err
 	}
-	if a.sender, err = probe.OpenSocket(mac); err != nil {
+	if a.sender, err = probe.OpenSocket(); err != nil {
 		return err
 	}
 	a.closers = append(a.closers, a.sender)
@@ -157,14 +156,13 @@ func (a *Agent) assemble(c *config.Config) error {
 	}
 	var predecessor state.State
 	a.store, predecessor = state.Open(state.Options{Log: a.opts.Log, Dir: a.opts.StateDir, Node: a.node.Name, BootID: a.node.Boot})
-	mac := probe.MAC(a.node.Name, a.node.Boot)
 	l := newLoop(core.Options{
 		Log: a.opts.Log, MinOverlap: a.opts.MinOverlap, ScansMute: a.opts.ConfiguredEvidence != Off, Cluster: a.cluster,
 		Observe: observe.Options{
-			Host: detector.HolderID{Node: a.node.NodeID(), Netns: hostCookie}, GossipAddress: a.gossipAddress(), MAC: [6]byte(mac),
-			Pod: a.podName, ByHostEnd: a.pods.ByHostEnd, Leads: leads, Rescan: a.watcher.Refresh, Counters: a.observer.Counters,
+			Host: detector.HolderID{Node: a.node.NodeID(), Netns: hostCookie}, GossipAddress: a.gossipAddress(),
+			Pod: a.podName, ByHostEnd: a.pods.ByHostEnd, Leads: leads, Rescan: a.watcher.Refresh, Counters: a.observer.Counters, Watch: a.watch,
 		},
-		Probe:  probe.Options{Sender: a.sender, Rescan: a.watcher.Refresh},
+		Probe:  probe.Options{Sender: a.sender, Source: probe.Source(a.node.Name, a.node.Boot), Rescan: a.watcher.Refresh},
 		Forget: a.observer.Forget, HostAddresses: links.ListHostAddresses, Settled: a.watcher.Settled,
 	})
 	l.events, l.pods, l.store, l.cluster, l.ready = a.watcher.Events(), a.pods, a.store, a.cluster, a.opts.Ready
@@ -188,6 +186,9 @@ func (a *Agent) assemble(c *config.Config) error {
 	l.restore(predecessor.Snapshot)
 	return nil
 }
+
+// watch records the answers that are delivered to an interface.
+func (a *Agent) watch(ifindex int) (io.Closer, error) { return a.observer.Watch(ifindex) }
 
 // gossipAddress is where the node receives gossip, zero if it is alone.
 func (a *Agent) gossipAddress() netip.Addr {

@@ -10,7 +10,7 @@ import (
 func TestAnswersToUs(t *testing.T) {
 	isolate(t)
 	index := addVeth(t, "asked0")
-	o := load(t, Options{Mode: TC, SolicitMAC: us, Constants: limits{AnswerRate: Rate{1, 3}}.constants()})
+	o := load(t, Options{Mode: TC, SolicitMAC: [3]byte(us[:3]), Constants: limits{AnswerRate: Rate{1, 3}}.constants()})
 	enter(t, o, index, 1)
 	answer := func(to mac, ip string) []byte {
 		b := frame(podMAC, typeARP, arp(2, podMAC, ip, "10.0.0.9"))
@@ -39,7 +39,7 @@ func TestAnswersToUs(t *testing.T) {
 func TestForgedProbes(t *testing.T) {
 	isolate(t)
 	index := addVeth(t, "asked0")
-	o := load(t, Options{Mode: TC, SolicitMAC: us})
+	o := load(t, Options{Mode: TC, SolicitMAC: [3]byte(us[:3])})
 	enter(t, o, index, 1)
 	answer := func(b []byte) []byte {
 		copy(b, us[:])
@@ -82,10 +82,14 @@ func TestForgedProbes(t *testing.T) {
 func TestOwnProbesSentBack(t *testing.T) {
 	isolate(t)
 	index := addVeth(t, "asked0")
-	o := load(t, Options{Mode: TC, SolicitMAC: us})
+	o := load(t, Options{Mode: TC, SolicitMAC: [3]byte(us[:3])})
 	enter(t, o, index, 1)
-	run(t, o, index, frame(us, typeARP, arp(1, us, "0.0.0.0", "10.0.0.1")))
-	wantRecords(t, o, "a probe", said{Kind: Tentative, IP: addr("10.0.0.1"), MAC: us})
+	other := us // of another probe
+	other[5]++
+	for _, us := range []mac{us, other} {
+		run(t, o, index, frame(us, typeARP, arp(1, us, "0.0.0.0", "10.0.0.1")))
+		wantRecords(t, o, "a probe", said{Kind: Tentative, IP: addr("10.0.0.1"), MAC: us})
+	}
 	question := ipv6("fe80::d0", icmpv6, 255, neighbour(solicitation, 0, "2001:db8::1", linkOption(1)))
 	run(t, o, index, frame(us, typeIPv6, question))
 	wantRecords(t, o, "a solicitation", said{Kind: Tentative, IP: addr("2001:db8::1"), MAC: us})

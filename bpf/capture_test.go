@@ -48,7 +48,7 @@ var us = mac{2, 0xd0, 1, 2, 3, 4}
 func bothPrograms(t *testing.T, test func(*testing.T, *Observer)) {
 	for _, mode := range []Mode{TC, XDP} {
 		t.Run(string(mode), func(t *testing.T) {
-			o := load(t, Options{Mode: mode, SolicitMAC: us})
+			o := load(t, Options{Mode: mode, SolicitMAC: [3]byte(us[:3])})
 			enter(t, o, loopback, 7)
 			test(t, o)
 		})

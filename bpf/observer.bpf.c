@@ -10,6 +10,7 @@
  */
 #include "include/kernel.h"
 #include "include/capture.h"
+#include "include/delivered.h"
 #include "include/inside.h"
 #include "include/ndp.h"
 #include "include/netkit.h"
@@ -43,7 +44,7 @@ static __always_inline enum left observe_ordinary(void *data, void *end, __u32 i
 static __always_inline void observe_finding(struct finding *finding)
 {
 	if (finding->said)
-		record_said(&finding->mapping, finding->said, finding->to_us);
+		record_said(&finding->mapping, finding->said, finding->to);
 	if (finding->sent) {
 		finding->mapping.address.ip = finding->source;
 		saw_data(&finding->mapping, !is_ipv4(finding->source));

@@ -194,10 +194,16 @@ func (o *Observer) renewEpoch() error {
 }
 
 // more is a program that is loaded when it is needed first, beside the first one and with its maps: few nodes have such
-// interfaces, and it needs the types of the running kernel, which takes longer.
+// interfaces, and most of them need the types of the running kernel, which takes longer.
 type more struct {
 	*ebpf.Collection
 	err error // why it cannot be loaded
+}
+
+// moreNeeds has what the kernel needs to have for such a program.
+var moreNeeds = map[string]string{
+	"dupip_inside": ", which needs CONFIG_DEBUG_INFO_BTF and Linux 6.6",
+	"dupip_netkit": ", which needs CONFIG_DEBUG_INFO_BTF and Linux 6.7",
 }
 
 // loadMore loads a program, unless it is loaded. Where the kernel lacks what it needs, that is not tried again. The caller holds mu.
@@ -218,7 +224,7 @@ func (o *Observer) loadMore(name string) (*ebpf.Collection, error) {
 	}
 	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: o.collection.Maps})
 	if err != nil {
-		err = fmt.Errorf("load the bpf program %s, which needs CONFIG_DEBUG_INFO_BTF, and Linux 6.6 (inside a netns) or 6.7 (netkit): %w", name, err)
+		err = fmt.Errorf("load the bpf program %s%s: %w", name, moreNeeds[name], err)
 	}
 	if err == nil || errors.Is(err, ebpf.ErrNotSupported) {
 		o.more[name] = more{collection, err}

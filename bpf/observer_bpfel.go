@@ -53,6 +53,14 @@ type observerInterface struct {
 		_      structs.HostLayout
 		FullAt uint64
 	}
+	Delivered struct {
+		_      structs.HostLayout
+		FullAt uint64
+	}
+	DeliveredToUs struct {
+		_      structs.HostLayout
+		FullAt uint64
+	}
 	Shares [32]struct {
 		_      structs.HostLayout
 		FullAt uint64
@@ -76,6 +84,7 @@ const (
 	observerMapInterfaces       = "interfaces"
 	observerMapIpv6Packets      = "ipv6_packets"
 	observerMapRecords          = "records"
+	observerProgDupipDelivered  = "dupip_delivered"
 	observerProgDupipInside     = "dupip_inside"
 	observerProgDupipNetkit     = "dupip_netkit"
 	observerProgDupipObserver   = "dupip_observer"
@@ -140,10 +149,11 @@ type observerSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type observerProgramSpecs struct {
-	DupipInside   *ebpf.ProgramSpec `ebpf:"dupip_inside"`
-	DupipNetkit   *ebpf.ProgramSpec `ebpf:"dupip_netkit"`
-	DupipObserver *ebpf.ProgramSpec `ebpf:"dupip_observer"`
-	DupipXdp      *ebpf.ProgramSpec `ebpf:"dupip_xdp"`
+	DupipDelivered *ebpf.ProgramSpec `ebpf:"dupip_delivered"`
+	DupipInside    *ebpf.ProgramSpec `ebpf:"dupip_inside"`
+	DupipNetkit    *ebpf.ProgramSpec `ebpf:"dupip_netkit"`
+	DupipObserver  *ebpf.ProgramSpec `ebpf:"dupip_observer"`
+	DupipXdp       *ebpf.ProgramSpec `ebpf:"dupip_xdp"`
 }
 
 // observerMapSpecs contains maps before they are loaded into the kernel.
@@ -254,14 +264,16 @@ type observerVariables struct {
 //
 // It can be passed to loadObserverObjects or ebpf.CollectionSpec.LoadAndAssign.
 type observerPrograms struct {
-	DupipInside   *ebpf.Program `ebpf:"dupip_inside"`
-	DupipNetkit   *ebpf.Program `ebpf:"dupip_netkit"`
-	DupipObserver *ebpf.Program `ebpf:"dupip_observer"`
-	DupipXdp      *ebpf.Program `ebpf:"dupip_xdp"`
+	DupipDelivered *ebpf.Program `ebpf:"dupip_delivered"`
+	DupipInside    *ebpf.Program `ebpf:"dupip_inside"`
+	DupipNetkit    *ebpf.Program `ebpf:"dupip_netkit"`
+	DupipObserver  *ebpf.Program `ebpf:"dupip_observer"`
+	DupipXdp       *ebpf.Program `ebpf:"dupip_xdp"`
 }
 
 func (p *observerPrograms) Close() error {
 	return _ObserverClose(
+		p.DupipDelivered,
 		p.DupipInside,
 		p.DupipNetkit,
 		p.DupipObserver,

@@ -43,16 +43,16 @@ type Options struct {
 	// Mode defaults to Auto.
 	Mode Mode
 	// RingBytes is the size of the ring of records, rounded up to a power of two of at least one
-	// page. Default 1 MiB, about 18,000 records.
+	// page. Default 1 MiB, about 16,000 records.
 	RingBytes int
 	// MaxAddresses limits the kernel's table of addresses; a new one replaces the least recently
 	// used. Default 65,536.
 	MaxAddresses int
 	// MaxInterfaces limits the interfaces that are attached at one time. Default 4,096.
 	MaxInterfaces int
-	// SolicitMAC is the source of the caller's own probes. Answers sent to it have their own bucket of
+	// SolicitMAC is the beginning of the sources of the caller's own probes. Answers sent to them have their own bucket of
 	// the same rate as other answers, of which one address can use a tenth. Zero for none.
-	SolicitMAC [6]byte
+	SolicitMAC [3]byte
 	// Constants take the place of those of include/config.h, for tests.
 	Constants map[string]uint64
 }

@@ -63,7 +63,7 @@ func TestConstants(t *testing.T) {
 		{Options{RingBytes: 1<<21 - 1}, map[string]uint64{"records": 1 << 21}},
 		{Options{RingBytes: 1}, map[string]uint64{"records": uint64(os.Getpagesize())}},
 		{Options{Constants: limits{Refresh: time.Hour, MACChange: time.Second}.constants()}, map[string]uint64{"refresh_ns": 3600e9, "change_ns": 1e9}},
-		{Options{SolicitMAC: [6]byte{1, 2, 3, 4, 5, 6}}, map[string]uint64{"solicit_mac": 0x060504030201}},
+		{Options{SolicitMAC: [3]byte{1, 2, 3}}, map[string]uint64{"solicit_mac": 0x030201}},
 		{Options{Constants: limits{DataRate: Rate{1, 3}}.constants()}, map[string]uint64{"data_token_ns": 1e9, "data_full_ns": 3e9}},
 		{Options{Constants: limits{AnnounceRate: Rate{2, 3}}.constants()}, map[string]uint64{"announced_token_ns": 5e8, "announced_full_ns": 15e8}},
 		{Options{Constants: limits{RefreshRate: Rate{2, 3}}.constants()}, map[string]uint64{"refresh_token_ns": 5e8, "refresh_full_ns": 15e8}},

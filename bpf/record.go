@@ -21,7 +21,7 @@ const (
 	// Answer: any other ARP reply, or a solicited neighbour advertisement. Every one is recorded.
 	Answer Kind = 3
 	// Tentative: the sender checks whether the address is free, by an ARP probe (RFC 5227) or a
-	// solicitation from :: (RFC 4862), and does not hold it yet. With the MAC of [Options].SolicitMAC it
+	// solicitation from :: (RFC 4862), and does not hold it yet. With a MAC of [Options].SolicitMAC it
 	// is our own probe that came back.
 	Tentative Kind = 4
 	// Gratuitous: the sender claims the address without being asked, by an ARP packet with equal sender
@@ -29,15 +29,18 @@ const (
 	// (RFC 4861 section 7.2.6). Every one is recorded, also of a known address. Linux answers a
 	// [Tentative] solicitation in this way, too.
 	Gratuitous Kind = 5
+	// Delivered: an answer that another sends to this interface, while it is watched ([Observer.Watch]).
+	Delivered Kind = 6
 )
 
 // String returns the kind in lower case.
 func (k Kind) String() string {
-	if k < Data || k > Gratuitous {
+	if k < Data || k > Delivered {
 		return fmt.Sprintf("kind(%d)", uint8(k))
 	}
 	return [...]string{
 		Data: "data", Announced: "announced", Answer: "answer", Tentative: "tentative", Gratuitous: "gratuitous",
+		Delivered: "delivered",
 	}[k]
 }
 
@@ -62,10 +65,12 @@ type Record struct {
 	Kind Kind
 	// MAC is the sender's address of an ARP packet, else the source of the Ethernet frame.
 	MAC [6]byte
+	// To is the MAC that an answer was sent to, zero for all other kinds.
+	To [6]byte
 }
 
 // recordSize is sizeof(struct record) in include/record.h.
-const recordSize = 48
+const recordSize = 56
 
 var errBadRecord = errors.New("bad record")
 
@@ -75,7 +80,7 @@ func (r *Record) decode(b []byte) error {
 		return fmt.Errorf("%w: %d bytes, expected %d", errBadRecord, len(b), recordSize)
 	}
 	kind := Kind(b[30])
-	if kind < Data || kind > Gratuitous {
+	if kind < Data || kind > Delivered {
 		return fmt.Errorf("%w: unknown %v", errBadRecord, kind)
 	}
 	r.Time = time.Duration(binary.LittleEndian.Uint64(b))
@@ -86,5 +91,6 @@ func (r *Record) decode(b []byte) error {
 	r.Generation = binary.LittleEndian.Uint32(b[36:])
 	r.VLAN.Outer = binary.LittleEndian.Uint16(b[40:])
 	r.VLAN.Inner = binary.LittleEndian.Uint16(b[42:])
+	r.To = [6]byte(b[48:54])
 	return nil
 }

@@ -24,13 +24,15 @@ func (r Record) encode() []byte {
 	b = binary.LittleEndian.AppendUint32(b, r.Generation)
 	b = binary.LittleEndian.AppendUint16(b, r.VLAN.Outer)
 	b = binary.LittleEndian.AppendUint16(b, r.VLAN.Inner)
-	return append(b, 0, 0, 0, 0)
+	b = append(b, 0, 0, 0, 0)
+	b = append(b, r.To[:]...)
+	return append(b, 0, 0)
 }
 
 func sampleRecord(ip string) Record {
 	return Record{
 		Address: Address{Ifindex: 1 << 20, Generation: 1 << 31, IP: addr(ip), VLAN: VLAN{4094, 7}},
-		Time:    3 * time.Hour, Kind: Answer, MAC: podMAC,
+		Time:    3 * time.Hour, Kind: Answer, MAC: podMAC, To: us,
 	}
 }
 
@@ -50,7 +52,7 @@ func TestDecode(t *testing.T) {
 	if err := record.decode(short); !errors.Is(err, errBadRecord) {
 		t.Errorf("a short record gave %v", err)
 	}
-	for _, kind := range []byte{0, byte(Gratuitous) + 1} {
+	for _, kind := range []byte{0, byte(Delivered) + 1} {
 		b := sampleRecord("10.0.0.1").encode()
 		b[30] = kind
 		if err := record.decode(b); !errors.Is(err, errBadRecord) {
@@ -74,7 +76,8 @@ func FuzzDecode(f *testing.F) {
 		}
 		want := bytes.Clone(b[:recordSize])
 		want[31] = 0
-		clear(want[44:])
+		clear(want[44:48])
+		clear(want[54:])
 		if got := record.encode(); !bytes.Equal(got, want) {
 			t.Fatalf("%+v is\n%x, decoded from\n%x", record, got, want)
 		}

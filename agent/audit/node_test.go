@@ -30,7 +30,7 @@ func newNode(t *testing.T) *node {
 	n := &node{names: make(map[uint64]pods.Change)}
 	n.Table = observe.New(observe.Options{
 		Log: slog.New(slog.DiscardHandler), Host: detector.HolderID{Node: "n/", Netns: 1},
-		Probed: func(detector.HolderID, netip.Addr, time.Time) bool { return false },
+		Asked: func([6]byte) (detector.HolderID, time.Time, bool) { return detector.HolderID{}, time.Time{}, false },
 		Pod: func(cookie uint64) (pods.Change, bool) {
 			change, ok := n.names[cookie]
 			return change, ok

@@ -75,7 +75,8 @@ func New(opts Options) *Core {
 	p.Solicits = func(network string) bool { return c.Table.Config().Solicits(network) }
 	c.Prober = probe.New(p)
 	o := opts.Observe
-	o.Log, o.Probed, o.Bindings = opts.Log, c.Prober.SentTo, c.Detector.Bindings
+	o.Log, o.Now = opts.Log, opts.Now
+	o.Asked, o.Bindings = c.Prober.Asked, c.Detector.Bindings
 	o.Forget = func(r bpf.Record) { c.forgetting.add(r.Address) }
 	c.Table = observe.New(o)
 	if opts.ScansMute {
@@ -137,7 +138,7 @@ func (c *Core) observed(o *observe.Observation, now time.Time) {
 	s := &o.Sighting
 	switch o.Kind {
 	case observe.Seen:
-		c.Prober.Observed(o.Interface, o.VLAN, s)
+		c.Prober.Observed(o.Interface, o.VLAN, s, o.To)
 		if reason := c.Exchange.Observe(*s, now); reason != "" && c.Log.Enabled(context.Background(), slog.LevelDebug) {
 			c.Log.Debug("record dropped", "ip", s.Key.IP, "network", s.Key.Network, "interface", s.Holder.InterfaceName,
 				"mac", s.Holder.MAC, "reason", reason)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dupip/dupip/agent/core/coretest"
 	"github.com/dupip/dupip/agent/exchange"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/observe"
@@ -27,9 +28,14 @@ func TestDebugLines(t *testing.T) {
 		}
 		out.Reset()
 	}
+	sent := new(last)
+	l.Prober.Sender = sent
 	i := l.add(t, 2, 42, "10.0.0.1")
 	expect(`"probe sent" ip=10.0.0.1 interface=veth vlan=0 innerVLAN=0 purpose=refresh`)
-	l.packet(i, bpf.Answer, "10.0.0.1")
+	answer := coretest.Seen(i, bpf.Answer, "10.0.0.1", l.now)
+	answer.To = sent.Source
+	l.Record(answer)
+	l.Turn()
 	if !strings.Contains(out.String(), " took=") {
 		t.Errorf("nothing says how long the pod took: %s", out)
 	}
@@ -81,7 +87,7 @@ func TestLogCostsNothing(t *testing.T) {
 	}
 	for name, f := range map[string]func(){
 		"a record that is dropped": func() { l.Table.Record(early) },
-		"a reply":                  func() { l.Prober.Observed(i.Ref, bpf.VLAN{}, &answer) },
+		"a reply":                  func() { l.Prober.Observed(i.Ref, bpf.VLAN{}, &answer, [6]byte{}) },
 	} {
 		if n := testing.AllocsPerRun(100, f); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
@@ -90,6 +96,14 @@ func TestLogCostsNothing(t *testing.T) {
 	if out.Len() > 0 {
 		t.Errorf("the log is %s", out)
 	}
+}
+
+// last is the last probe that was sent.
+type last struct{ probe.Target }
+
+func (s *last) Send(t probe.Target) error {
+	s.Target = t
+	return nil
 }
 
 // logTo makes the parts of a core log into a buffer.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -85,7 +84,7 @@ func readTest(observer *bpf.Observer) error {
 
 // sendTest sends the probe until seen has a value.
 func sendTest(ctx context.Context, seen <-chan error) error {
-	sender, err := probe.OpenSocket(net.HardwareAddr{2, 'd', 'o', 'c', 't', 'r'})
+	sender, err := probe.OpenSocket()
 	if err != nil {
 		return err
 	}
@@ -94,7 +93,7 @@ func sendTest(ctx context.Context, seen <-chan error) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if err := sender.Send(probe.Target{Ifindex: loopback, IP: testAddress}); err != nil {
+		if err := sender.Send(probe.Target{Ifindex: loopback, IP: testAddress, Source: [6]byte{2, 'd', 'o', 'c', 't', 'r'}}); err != nil {
 			return err
 		}
 		select {

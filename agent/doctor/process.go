@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -35,7 +34,7 @@ func gather(ctx context.Context, opts Options) *facts {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	f := &facts{opts: opts, uid: os.Geteuid(), namespaces: readNamespaces()}
-	sender, err := probe.OpenSocket(make(net.HardwareAddr, 6))
+	sender, err := probe.OpenSocket()
 	if err == nil {
 		sender.Close()
 	}

@@ -37,9 +37,8 @@ type Interface struct {
 	// left are the addresses that the last change removed.
 	left []netns.Address
 	// claimed are the addresses that the pod claims, with when it did so last.
-	claimed map[netip.Addr]time.Time
-	// mirrored is when its holder sent one of our probes back last.
-	mirrored time.Time
+	claimed  map[netip.Addr]time.Time
+	mirror   mirror
 	awaiting awaiting
 	refused  refused
 	// lostLogged is when lost addresses were logged last.
@@ -278,16 +277,6 @@ func (all interfaces) holdElsewhere(i *Interface, key detector.Key, vlan bpf.VLA
 	return all.any(i.Holder, func(other *Interface) bool {
 		return other != i && other.Key(key.IP, vlan) == key && other.View.Holds(key.IP, vlan.Outer, vlan.Inner)
 	})
-}
-
-// mirrorFor is how long a holder counts as a mirror after it last sent one of our probes back.
-const mirrorFor = 5 * time.Minute
-
-// isMirror reports whether the packets of an interface may be packets of others: its holder has lately sent our own
-// probes back, there or on another interface, as a port mirror or a bridge in a loop does. It also sends back the packets of
-// others, such as answers to our probes.
-func (all interfaces) isMirror(i *Interface, at time.Time) bool {
-	return all.any(i.Holder, func(other *Interface) bool { return at.Before(other.mirrored.Add(mirrorFor)) })
 }
 
 const (

@@ -6,6 +6,7 @@
 package observe
 
 import (
+	"io"
 	"log/slog"
 	"net/netip"
 	"time"
@@ -25,10 +26,11 @@ type Options struct {
 	Host detector.HolderID
 	// GossipAddress is where the node receives gossip, zero if it is alone.
 	GossipAddress netip.Addr
-	// MAC is the source of this agent's probes.
-	MAC [6]byte
-	// Probed reports whether a probe of an address was sent to a holder shortly before a time.
-	Probed func(id detector.HolderID, ip netip.Addr, at time.Time) bool
+	// Asked returns to whom this agent has sent a probe with a source, and when; zero if it is not known. ours is whether the source
+	// is like those of this agent.
+	Asked func(source [6]byte) (id detector.HolderID, sent time.Time, ours bool)
+	// Watch has the observer record the answers that are delivered to an interface, until that is closed; nil if it cannot.
+	Watch func(ifindex int) (io.Closer, error)
 	// Pod returns what the runtime reports about the pod in a netns, false if nothing is known yet; ByHostEnd about the one
 	// whose CNI result names a host end.
 	Pod       func(cookie uint64) (pods.Change, bool)
@@ -43,6 +45,8 @@ type Options struct {
 	Forget func(bpf.Record)
 	// Bindings is [detector.Detector.Bindings].
 	Bindings func(keep func(*detector.Binding) bool) []detector.Binding
+	// Now is the present time.
+	Now func() time.Time
 	// TimeOf converts the time of a record; nil is [TimeOf]. A simulation has its own clock.
 	TimeOf func(sinceBoot time.Duration) time.Time
 }
@@ -68,7 +72,9 @@ type Observation struct {
 	Interface detector.Interface
 	VLAN      bpf.VLAN
 	Sighting  detector.Sighting
-	Reason    string
+	// To is the MAC that an answer was sent to.
+	To     [6]byte
+	Reason string
 }
 
 func withdrawn(key detector.Key, id detector.HolderID, reason string) Observation {

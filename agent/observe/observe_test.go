@@ -30,7 +30,8 @@ func parsed(t testing.TB, text string) *config.Config {
 type harness struct {
 	*Table
 	bindings []detector.Binding
-	probed   map[netip.Addr]detector.HolderID // probed just now
+	asked    map[[6]byte]ask // by the source of the probe
+	watched  map[int]*watch  // by ifindex
 	names    map[uint64]pods.Change
 	leads    map[string]netip.Addr // the addresses that the node's routes lead to by an interface
 	lookups  int                   // of such routes
@@ -43,12 +44,15 @@ type harness struct {
 
 func newHarness(t testing.TB, text string) *harness {
 	t.Helper()
-	w := &harness{probed: make(map[netip.Addr]detector.HolderID), names: make(map[uint64]pods.Change), leads: make(map[string]netip.Addr)}
+	w := &harness{asked: make(map[[6]byte]ask), watched: make(map[int]*watch), names: make(map[uint64]pods.Change), leads: make(map[string]netip.Addr)}
 	w.Table = New(Options{
-		Log:    slog.New(slog.DiscardHandler),
-		Host:   detector.HolderID{Node: "n/", Netns: 1},
-		MAC:    [6]byte{2, 0xd0},
-		Probed: func(id detector.HolderID, ip netip.Addr, _ time.Time) bool { return w.probed[ip] == id },
+		Log:  slog.New(slog.DiscardHandler),
+		Host: detector.HolderID{Node: "n/", Netns: 1},
+		Asked: func(source [6]byte) (detector.HolderID, time.Time, bool) {
+			return w.asked[source].holder, w.asked[source].sent, source[1] == 0xd0
+		},
+		Watch: w.watch,
+		Now:   time.Now,
 		Pod: func(cookie uint64) (pods.Change, bool) {
 			change, ok := w.names[cookie]
 			return change, ok

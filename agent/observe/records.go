@@ -44,6 +44,9 @@ type Records struct {
 func (t *Table) Record(r bpf.Record) (Observation, bool) {
 	ref := detector.Interface{Ifindex: r.Ifindex, Generation: r.Generation}
 	if i := t.interfaces[ref]; i != nil {
+		if t.Mirrors.hear(i, &r); r.Kind == bpf.Delivered {
+			return Observation{}, false
+		}
 		return t.classify(i, r)
 	}
 	// A pod that floods must not displace the records of others.
@@ -78,17 +81,15 @@ func (w *Records) logDrop(r *bpf.Record, reason string) {
 func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 	at := t.TimeOf(r.Time)
 	o := Observation{
-		Kind: Seen, Interface: i.Ref, VLAN: r.VLAN,
+		Kind: Seen, Interface: i.Ref, VLAN: r.VLAN, To: r.To,
 		Sighting: detector.Sighting{Key: detector.Key{IP: r.IP}, At: at},
 	}
 	if r.Kind == bpf.Tentative {
-		if r.MAC != t.MAC {
+		if _, _, ours := t.Asked(r.MAC); !ours {
 			o.Kind = Tentative
 			return o, true
 		}
-		if t.Probed(i.Holder, r.IP, at) {
-			i.mirrored = at
-		}
+		t.Mirrors.cameBack(i, r.MAC, at)
 		t.Records.logDrop(&r, "it is a probe of this agent")
 		return o, false
 	}
@@ -127,8 +128,16 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 		s.Evidence = detector.Claimed
 		return o, true
 	}
-	if i.Seen && i.View.Covers(r.VLAN.Outer, r.VLAN.Inner) || t.interfaces.isMirror(i, at) {
+	if i.Seen && i.View.Covers(r.VLAN.Outer, r.VLAN.Inner) {
 		s.Evidence = detector.Forwarded
+		return o, true
+	}
+	switch t.Mirrors.judge(i, &r, at) {
+	case repeated:
+		s.Evidence = detector.Forwarded
+	case unclear:
+		t.Records.logDrop(&r, "its pod sends back what it gets, and this may be such")
+		return o, false
 	}
 	return o, true
 }
@@ -182,6 +191,7 @@ func (t *Table) Next() time.Time {
 // Tick drops early records that are too old, and reads the counters of all interfaces if that is due.
 func (t *Table) Tick(now time.Time) {
 	t.Records.expire(now)
+	t.Mirrors.expire(now)
 	if t.Refusals.due(now) && t.Own.listedBefore {
 		t.Origins.logUnknownRoles(now)
 	}

@@ -24,6 +24,7 @@ import (
 type Table struct {
 	Options
 	Records  *Records
+	Mirrors  *Mirrors
 	Origins  *Origins
 	Refusals *Refusals
 	Own      *Own
@@ -46,6 +47,7 @@ func New(opts Options) *Table {
 		opts: &t.Options, interfaces: t.interfaces, early: make(map[detector.Interface][]bpf.Record),
 		dropped: map[string]uint64{droppedEarly: 0, droppedGone: 0, droppedVLANs: 0, droppedScan: 0, droppedView: 0},
 	}
+	t.Mirrors = &Mirrors{opts: &t.Options, interfaces: t.interfaces, heard: make(map[answer][]heard)}
 	t.Own = &Own{opts: &t.Options}
 	t.networks.own = t.Own
 	t.Origins = &Origins{opts: &t.Options, interfaces: t.interfaces, lines: lines, all: make(map[HostEnd]*Origin)}

@@ -36,6 +36,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 	if event.Kind == links.Removed {
 		if i != nil {
 			t.Refusals.forget(i, event.Refused, now)
+			t.Mirrors.drop(i)
 		}
 		delete(t.interfaces, ref)
 		return nil, t.settle([]Observation{{Kind: Gone, Interface: ref, Reason: event.Reason}}, now)
@@ -102,7 +103,8 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 		for _, r := range i.awaiting.records { // packets of the previous netns
 			t.Records.drop(r, droppedGone)
 		}
-		i.awaiting.records, i.mirrored = nil, time.Time{}
+		i.awaiting.records = nil
+		t.Mirrors.drop(i)
 		clear(i.claimed)
 		clear(i.awaiting.requests)
 	} else {

@@ -8,56 +8,79 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// An answer that comes too late is an announcement, whichever probe it may be meant for. A holder that was silent for long, or had not the
-// address, is not late.
+// An answer says by the source of its probe which one it is for. One that comes too late is an announcement; an answer to somebody else
+// is never late.
 func TestLate(t *testing.T) {
-	const ip = "10.0.0.1"
+	const ip, others, unknown = "10.0.0.1", -1, -2
 	ms := func(n int) time.Time { return start.Add(time.Duration(n) * time.Millisecond) }
 	for _, tt := range []struct {
 		name     string
-		probes   []int // in ms
-		gone     int   // when the address is not configured for a moment; 0 for never
-		answers  []int
-		late     []bool
+		probes   []int // when, in ms
+		to, at   int   // the probe that is answered, and when
+		want     time.Duration
 		evidence detector.Evidence
 	}{
-		{name: "at once", probes: []int{0}, answers: []int{1}, late: []bool{false}},
-		{name: "to the third", probes: []int{0, 100, 300}, answers: []int{999}, late: []bool{false}},
-		{name: "too late", probes: []int{0, 100, 300}, answers: []int{1100, 1200, 1400}, late: []bool{true, true, true}},
-		{name: "too late, after the next round began", probes: []int{0, 100, 300, 1500}, answers: []int{1800, 1900, 2100}, late: []bool{true, true, true}},
-		{name: "after a silence", probes: []int{0, 100, 300, 5000}, answers: []int{5001}, late: []bool{false}},
-		{name: "after an answer", probes: []int{0, 1000, 2000, 3000}, answers: []int{1, 1001, 2001, 3001}, late: []bool{false, false, false, false}},
-		{name: "it had lost the address", probes: []int{0, 100, 300, 1500}, gone: 1000, answers: []int{1600}, late: []bool{false}},
-		{name: "nobody asked", answers: []int{1600}, late: []bool{false}},
-		{name: "asked by others, long after", probes: []int{0}, answers: []int{3500}, late: []bool{false}},
-		{name: "prompt, but a round was lost before, and others keep asking", probes: []int{0, 100, 300, 1500, 3000, 4500, 6000, 7500}, answers: []int{1501, 3001, 4501, 6001, 7501}, late: []bool{true, true, true, true, false}},
-		{name: "seen before it was probed", probes: []int{100}, answers: []int{99, 1300}, late: []bool{false, true}},
-		{name: "what its kernel has", probes: []int{0, 100, 300}, answers: []int{1600}, late: []bool{false}, evidence: detector.Configured},
+		{name: "at once", probes: []int{0}, at: 1},
+		{name: "to the third", probes: []int{0, 100, 300}, to: 2, at: 1200},
+		{name: "to the first, in time", probes: []int{0, 100, 300}, at: 1000},
+		{name: "to the first, too late", probes: []int{0, 100, 300}, at: 1100, want: 1100 * time.Millisecond},
+		{name: "to the first, when the next round has begun", probes: []int{0, 100, 300, 1500}, at: 1600, want: 1600 * time.Millisecond},
+		{name: "prompt, to the next round", probes: []int{0, 100, 300, 1500}, to: 3, at: 1600},
+		{name: "much too late", probes: []int{0, 20000, 40000}, at: 40001, want: askedFor},
+		{name: "to a former agent, or made up", probes: []int{0}, to: unknown, at: 1, want: askedFor},
+		{name: "to others", probes: []int{0}, to: others, at: 3500},
+		{name: "what its kernel has", probes: []int{0, 100, 300}, to: others, at: 1600, evidence: detector.Configured},
 	} {
 		w := newHarness()
 		ref := w.pod(t, 7, nil, ip)
-		at := 0
-		for len(tt.probes)+len(tt.answers) > 0 {
-			if len(tt.answers) == 0 || len(tt.probes) > 0 && tt.probes[0] <= tt.answers[0] {
-				at, tt.probes = tt.probes[0], tt.probes[1:]
-				if tt.gone > 0 && at > tt.gone {
-					w.Expect(ref, each(), each(), ms(tt.gone))
-					w.Expect(ref, each(key(ip)), each(), ms(tt.gone))
-				}
-				if r := w.Probe(verify(ref, ip), bpf.VLAN{}, false, ms(at)); r != (detector.ProbeRefusal{}) {
-					t.Fatalf("%s: %+v", tt.name, r)
-				}
+		w.targets = nil
+		for _, at := range tt.probes {
+			if r := w.Probe(verify(ref, ip), bpf.VLAN{}, false, ms(at)); r != (detector.ProbeRefusal{}) {
+				t.Fatalf("%s: %+v", tt.name, r)
+			}
+		}
+		s := announced(ip, ms(tt.at))
+		if s.Answer = true; tt.evidence != 0 {
+			s.Evidence = tt.evidence
+		}
+		to := [6]byte{2, 9, 9, 9, 9, 9}
+		switch {
+		case tt.to >= 0:
+			to = w.targets[tt.to].Source
+		case tt.to == unknown:
+			to = [6]byte{source[0], source[1], source[2], 9, 9, 9}
+			if _, drawn := w.asked.all[to]; drawn {
 				continue
 			}
-			s := announced(ip, ms(tt.answers[0]))
-			if s.Answer = true; tt.evidence != 0 {
-				s.Evidence = tt.evidence
-			}
-			w.Observed(ref, bpf.VLAN{}, s)
-			if late := !s.Answer && s.Late > detector.AnswerTime; late != tt.late[0] || s.Answer == late {
-				t.Errorf("%s: the answer after %d ms is late: %v, want %v (%v)", tt.name, tt.answers[0], late, tt.late[0], s.Late)
-			}
-			tt.answers, tt.late = tt.answers[1:], tt.late[1:]
 		}
+		w.Observed(ref, bpf.VLAN{}, s, to)
+		if s.Answer != (tt.want == 0) || s.Late != tt.want {
+			t.Errorf("%s: answer %v, late %v; want %v", tt.name, s.Answer, s.Late, tt.want)
+		}
+	}
+}
+
+// TestAsked: probes are remembered for some seconds, with their holder, and are bounded.
+func TestAsked(t *testing.T) {
+	w := newHarness()
+	w.Budget = NewBudget(10*maxAsked, 1)
+	now, holder := start, detector.HolderID{Node: "n/", Netns: 2}
+	w.pod(t, 2, nil)
+	for range 3 * maxAsked {
+		w.asked.source(holder, now)
+	}
+	if len(w.asked.all) != maxAsked || len(w.asked.order) != maxAsked {
+		t.Errorf("%d and %d probes are remembered, want %d", len(w.asked.all), len(w.asked.order), maxAsked)
+	}
+	first := w.asked.source(holder, now.Add(askedFor))
+	if id, sent, ours := w.Asked(first); id != holder || !sent.Equal(now.Add(askedFor)) || !ours {
+		t.Errorf("%v at %v, ours %v", id, sent, ours)
+	}
+	second := w.asked.source(holder, now.Add(askedFor+time.Second))
+	if len(w.asked.all) != 2 || len(w.asked.order) != 2 || first == second || [3]byte(second[:3]) != source {
+		t.Errorf("later: %d probes, sources %x and %x", len(w.asked.all), first, second)
+	}
+	if _, sent, ours := w.Asked([6]byte{2, 9}); !sent.IsZero() || ours {
+		t.Error("another's MAC is ours")
 	}
 }

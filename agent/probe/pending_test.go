@@ -63,7 +63,7 @@ func TestObservedEndsPending(t *testing.T) {
 		if test.suppressed {
 			w.suppressed[key("10.0.0.1")] = now.Add(time.Minute)
 		}
-		w.Observed(ref, bpf.VLAN{}, &detector.Sighting{Key: key("10.0.0.1"), Evidence: test.evidence, Answer: test.answer, At: now})
+		w.Observed(ref, bpf.VLAN{}, &detector.Sighting{Key: key("10.0.0.1"), Evidence: test.evidence, Answer: test.answer, At: now}, [6]byte{})
 		if ended := len(w.pendingOf(ref)) == 0; ended != test.ends {
 			t.Errorf("%s: ends %t", test.name, ended)
 		}
@@ -271,7 +271,7 @@ func TestAnotherNetns(t *testing.T) {
 	if p := w.pendingOf(ref)[address{ip: netip.MustParseAddr("10.0.0.1")}]; p == nil || p.tries != 0 || !p.next.Equal(now) {
 		t.Errorf("pending %+v, want it at once", p)
 	}
-	if w.SentTo(i.Holder, netip.MustParseAddr("10.0.0.1"), now.Add(time.Millisecond)) {
+	if id, _, _ := w.Asked(w.targets[0].Source); id == i.Holder {
 		t.Error("a probe to one netns counts as one to the next")
 	}
 }

@@ -25,15 +25,6 @@ import (
 )
 
 const (
-	// echoWithin is how late our own probe may come back for its sender to count as a mirror. Later, a host that has learned our MAC could
-	// fake one.
-	echoWithin = 2 * time.Second
-	// lateTime is how late after the last probe an answer may come, doubtTime how long answers in a row are late at most.
-	lateTime  = 2 * time.Second
-	doubtTime = 5 * time.Second
-	// maxSent limits the sent probes that are remembered for one interface.
-	maxSent = 256
-
 	// The probes of one interface are limited, so that a pod with many addresses leaves most of the node's budget to others. The limits are
 	// lower than the observer's limits for answers (bpf/include/config.h): an answer that is not recorded would count as silence.
 	interfaceRate  = 180 // per second
@@ -45,7 +36,6 @@ const (
 	DroppedAddresses = "too many addresses"
 	DroppedRate      = "solicitation rate"
 	droppedTentative = "memory of a pod's own probes full"
-	droppedSent      = "memory of sent probes full"
 )
 
 // Sender sends one probe and does not block. [unix.ENETDOWN], [unix.ENXIO] and [unix.ENODEV]
@@ -68,6 +58,8 @@ type Options struct {
 	Log      *slog.Logger
 	Sender   Sender
 	Bindings Bindings
+	// Source is what the sources of all probes begin with, see [Source].
+	Source [3]byte
 	// Budget must be set before the first probe, and may be replaced.
 	Budget *Budget
 	// Solicits reports whether probes may be sent in a network.
@@ -96,6 +88,7 @@ type Prober struct {
 	turns      schedule.Schedule[*state] // the interfaces with pending probes
 	served     uint64                    // how many turns there were
 	paused     time.Time                 // pending probes wait until then for the node's budget
+	asked      asked
 	sent       map[detector.Purpose]uint64
 	dropped    map[string]uint64
 }
@@ -112,16 +105,7 @@ type state struct {
 	// of the last turn.
 	turn, notBefore time.Time
 	served          uint64
-	// sent has the addresses that were probed.
-	sent  map[netip.Addr]asking
-	limit *rate.Limiter // of all probes on the interface
-}
-
-// asking is when an address was probed last; and, of the probes that verify a holder and are not answered, the first and the last. Others are
-// sent to pods that need not have the address yet, and their silence says nothing.
-type asking struct {
-	any, first, last time.Time
-	late             time.Time // when the first late answer to them came
+	limit           *rate.Limiter // of all probes on the interface
 }
 
 // address is an address behind an interface in one VLAN.
@@ -135,8 +119,9 @@ func New(opts Options) *Prober {
 	return &Prober{
 		Options:    opts,
 		interfaces: make(map[detector.Interface]*state),
+		asked:      asked{prefix: opts.Source, all: make(map[[6]byte]ask)},
 		sent:       make(map[detector.Purpose]uint64),
-		dropped:    map[string]uint64{DroppedAddresses: 0, DroppedRate: 0, droppedTentative: 0, droppedSent: 0},
+		dropped:    map[string]uint64{DroppedAddresses: 0, DroppedRate: 0, droppedTentative: 0},
 	}
 }
 
@@ -153,7 +138,6 @@ func (p *Prober) Follow(i Interface) {
 		s = &state{
 			tentative: make(map[address]time.Time),
 			pending:   make(map[address]*pending),
-			sent:      make(map[netip.Addr]asking),
 			limit:     rate.NewLimiter(interfaceRate, interfaceBurst),
 		}
 		p.interfaces[i.Ref] = s
@@ -162,7 +146,6 @@ func (p *Prober) Follow(i Interface) {
 		for _, probe := range s.pending { // the pod did not get the earlier probes, or could not answer
 			p.drop(s, probe)
 		}
-		clear(s.sent)
 	}
 	s.Interface = i
 }
@@ -178,19 +161,14 @@ func (p *Prober) Expect(ref detector.Interface, configured, left iter.Seq2[detec
 	if s == nil {
 		return
 	}
-	present, has := make(map[address]bool), make(map[netip.Addr]bool)
+	present := make(map[address]bool)
 	for key, vlan := range configured {
-		present[address{key.IP, vlan}], has[key.IP] = true, true
+		present[address{key.IP, vlan}] = true
 		p.add(s, key, vlan, now)
 	}
 	for a, probe := range s.pending {
 		if !present[a] && !probe.removed {
 			p.drop(s, probe)
-		}
-	}
-	for ip, a := range s.sent {
-		if !has[ip] {
-			s.sent[ip] = asking{any: a.any} // if the pod takes it, it answers later probes only
 		}
 	}
 	for key, vlan := range left {
@@ -223,17 +201,26 @@ func (p *Prober) Reprobe(ref detector.Interface, key detector.Key, vlan bpf.VLAN
 
 // Observed ends the pending probe of an address that was announced on an interface, and the guard of
 // an address that the pod was probing itself. An announcement of a suppressed holder ends no pending
-// probe.
-func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sighting) {
+// probe. An answer that was sent to a source of ours, and not in time, is an announcement from now on: so a slow holder is slow for every
+// node, and its answer to one does not pass for a prompt one to another.
+func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sighting, to [6]byte) {
 	i := p.interfaces[ref]
-	if i != nil && s.Answer && p.debug() {
-		p.logReply(i, s)
-	}
 	if i == nil || s.Evidence != detector.Announced && s.Evidence != detector.Configured {
 		return
 	}
-	if s.Answer && s.Evidence == detector.Announced {
-		i.time(s)
+	if _, sent, ours := p.Asked(to); s.Answer && ours {
+		s.Late = askedFor
+		if !sent.IsZero() {
+			s.Late = max(0, s.At.Sub(sent))
+		}
+		if p.debug() {
+			p.logReply(i, s)
+		}
+		if s.Answer = s.Late <= detector.AnswerTime; s.Answer {
+			s.Late = 0
+		}
+	} else if s.Answer && p.debug() {
+		p.logReply(i, s)
 	}
 	a := address{s.Key.IP, vlan}
 	if !s.At.Before(i.tentative[a]) { // a packet may have waited for a scan
@@ -244,50 +231,19 @@ func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sig
 	}
 }
 
-// time finds out how long an answer took. ARP and neighbour discovery do not say which probe is meant: it is taken for the answer to the
-// first of those that may still be answered. One that is too late is an announcement, so that a slow holder is slow for every node, and its
-// answer to one does not pass for a prompt one to another. A holder that seems to be late for long, because it is asked again and again, is
-// believed once: perhaps it lost the first probe.
-func (i *state) time(s *detector.Sighting) {
-	a := i.sent[s.Key.IP]
-	if a.first.IsZero() || s.At.Before(a.first) || s.At.Sub(a.last) > lateTime {
-		return
-	}
-	if a.late.IsZero() {
-		a.late = s.At
-	}
-	if took := s.At.Sub(a.first); took > detector.AnswerTime && s.At.Sub(a.late) < doubtTime {
-		s.Answer, s.Late = false, took
-	} else {
-		a.first, a.late = time.Time{}, time.Time{}
-	}
-	i.sent[s.Key.IP] = a
-}
-
 // logReply logs an answer. If nothing says how long it took, another asked.
 func (p *Prober) logReply(i *state, s *detector.Sighting) {
 	attributes := []any{
 		"ip", s.Key.IP, "network", s.Key.Network, "interface", i.Link.Name, "pod", s.Holder.Pod.String(), "mac", s.Holder.MAC, "evidence", s.Evidence,
 	}
-	if sent, ok := i.sent[s.Key.IP]; ok && !s.At.Before(sent.any) && s.At.Sub(sent.any) <= echoWithin {
-		attributes = append(attributes, "took", max(0, s.At.Sub(sent.any)))
+	if s.Late > 0 {
+		attributes = append(attributes, "took", s.Late)
 	}
 	what := "reply received"
 	if s.Evidence == detector.Configured {
 		what = "the kernel has the address"
 	}
 	p.Log.Debug(what, attributes...)
-}
-
-// SentTo reports whether a probe of an address was sent to the holder shortly before a time. If a
-// probe with our MAC comes from the holder then, it is our own, and the holder is a mirror.
-func (p *Prober) SentTo(holder detector.HolderID, ip netip.Addr, at time.Time) bool {
-	for _, s := range p.interfaces { // it may come back on another interface
-		if sent, ok := s.sent[ip]; ok && s.Holder == holder && at.Sub(sent.any) <= echoWithin {
-			return true
-		}
-	}
-	return false
 }
 
 // Probe sends a probe to an address in a VLAN behind an interface, for the detector or, with forOther,
@@ -369,25 +325,10 @@ func (p *Prober) limited(reason string, now time.Time) detector.ProbeRefusal {
 func (p *Prober) send(i *state, a address, purpose detector.Purpose, now time.Time) error {
 	if i.Link.Mute() != "" {
 		p.ScanFor(i.Ref, a.ip, a.vlan, now)
-	} else if err := p.Sender.Send(Target{i.Link.Index, a.ip, a.vlan}); err != nil {
+	} else if err := p.Sender.Send(Target{i.Link.Index, a.ip, a.vlan, p.asked.source(i.Holder, now)}); err != nil {
 		return err
 	}
 	i.limit.AllowN(now, 1)
-	if len(i.sent) >= maxSent {
-		maps.DeleteFunc(i.sent, func(_ netip.Addr, a asking) bool { return now.Sub(a.any) > max(echoWithin, lateTime) })
-	}
-	if before, known := i.sent[a.ip]; known || len(i.sent) < maxSent {
-		before.any = now
-		if purpose == detector.Verify {
-			if before.first.IsZero() || now.Sub(before.last) > lateTime {
-				before.first, before.late = now, time.Time{}
-			}
-			before.last = now
-		}
-		i.sent[a.ip] = before
-	} else {
-		p.dropped[droppedSent]++
-	}
 	p.sent[purpose]++
 	if p.debug() {
 		what := "probe sent"

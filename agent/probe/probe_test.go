@@ -22,6 +22,9 @@ import (
 // start is when each test begins. A prober has no clock of its own, and a machine may pause for longer than a test waits.
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
+// source is what the sources of all probes begin with.
+var source = [3]byte{2, 0xd0, 1}
+
 // harness is a Prober with fakes for its options.
 type harness struct {
 	*Prober
@@ -50,7 +53,7 @@ func (w *harness) SuppressedUntil(key detector.Key, _ detector.HolderID) time.Ti
 func newHarness() *harness {
 	w := &harness{now: start, held: make(map[detector.Key]bool), suppressed: make(map[detector.Key]time.Time), off: make(map[string]bool)}
 	w.Prober = New(Options{
-		Log: slog.New(slog.DiscardHandler), Sender: w, Bindings: w, Budget: NewBudget(500, 100),
+		Log: slog.New(slog.DiscardHandler), Sender: w, Bindings: w, Source: source, Budget: NewBudget(500, 100),
 		Solicits: func(network string) bool { return !w.off[network] },
 		Rescan:   func(generation uint32) { w.rescans = append(w.rescans, generation) },
 	})
@@ -140,7 +143,7 @@ func TestProbe(t *testing.T) {
 			name: "what it announced before it probes the address came late", change: func(l *links.Interface) { l.View.Addresses = nil },
 			before: func(w *harness, ref detector.Interface) {
 				w.Tentative(ref, netip.MustParseAddr("10.0.0.1"), bpf.VLAN{}, now)
-				w.Observed(ref, bpf.VLAN{}, announced("10.0.0.1", now.Add(-time.Millisecond)))
+				w.Observed(ref, bpf.VLAN{}, announced("10.0.0.1", now.Add(-time.Millisecond)), [6]byte{})
 			},
 			want: "the pod is probing the address itself", again: tentativeFor,
 		},
@@ -148,7 +151,7 @@ func TestProbe(t *testing.T) {
 			name: "it announces the address that it probed", change: func(l *links.Interface) { l.View.Addresses = nil },
 			before: func(w *harness, ref detector.Interface) {
 				w.Tentative(ref, netip.MustParseAddr("10.0.0.1"), bpf.VLAN{}, now)
-				w.Observed(ref, bpf.VLAN{}, announced("10.0.0.1", now.Add(time.Millisecond)))
+				w.Observed(ref, bpf.VLAN{}, announced("10.0.0.1", now.Add(time.Millisecond)), [6]byte{})
 			},
 		},
 		{
@@ -200,8 +203,10 @@ func TestProbe(t *testing.T) {
 			if sent != (len(w.targets) == 1) || sent != (w.Sent()[detector.Verify] == 1) {
 				t.Errorf("sent %v, counted %v", w.targets, w.Sent())
 			}
-			if sent != w.SentTo(detector.HolderID{Node: "n/", Netns: 2}, netip.MustParseAddr("10.0.0.1"), now.Add(time.Second)) {
-				t.Error("SentTo does not agree with what was sent")
+			if sent {
+				if id, at, ours := w.Asked(w.targets[0].Source); id != (detector.HolderID{Node: "n/", Netns: 2}) || !at.Equal(now) || !ours {
+					t.Errorf("asked %v at %v, ours: %v", id, at, ours)
+				}
 			}
 		})
 	}
@@ -282,46 +287,6 @@ func TestInterfaceLimit(t *testing.T) {
 	}
 	if n := probe(detector.Refresh, now.Add(1500*time.Millisecond)); n != interfaceRate/2 {
 		t.Errorf("%d refreshes half a second later, want %d: their answers count as well", n, interfaceRate/2)
-	}
-}
-
-// TestSentTo: probes are remembered for a moment, with their holder.
-func TestSentTo(t *testing.T) {
-	w := newHarness()
-	ref := w.pod(t, 2, nil)
-	w.Budget = NewBudget(10*maxSent, 1)
-	now := start
-	ip := netip.MustParseAddr("10.0.0.1")
-	for range 3 * maxSent {
-		w.Probe(verify(ref, ip.String()), bpf.VLAN{}, false, now)
-		ip = ip.Next()
-	}
-	sent := w.interfaces[ref].sent
-	if len(sent) != maxSent || w.Dropped()[droppedSent] != interfaceBurst-maxSent {
-		t.Errorf("%d probes are remembered, want %d", len(sent), maxSent)
-	}
-	soon := now.Add(time.Second)
-	w.Probe(verify(ref, "10.0.0.1"), bpf.VLAN{}, false, soon)
-	for _, test := range []struct {
-		name  string
-		netns uint64
-		ip    string
-		at    time.Time
-		want  bool
-	}{
-		{"right after", 2, "10.0.0.2", soon, true},
-		{"probed again", 2, "10.0.0.1", soon.Add(echoWithin), true},
-		{"long after", 2, "10.0.0.2", soon.Add(echoWithin), false},
-		{"behind another holder", 3, "10.0.0.2", soon, false},
-		{"another address", 2, "10.9.0.2", soon, false},
-	} {
-		if got := w.SentTo(detector.HolderID{Node: "n/", Netns: test.netns}, netip.MustParseAddr(test.ip), test.at); got != test.want {
-			t.Errorf("%s: %t", test.name, got)
-		}
-	}
-	w.Probe(verify(ref, "10.9.9.9"), bpf.VLAN{}, false, now.Add(time.Minute))
-	if len(sent) != 1 {
-		t.Errorf("later %d probes are remembered", len(sent))
 	}
 }
 

@@ -21,11 +21,14 @@ type Target struct {
 	Ifindex int
 	IP      netip.Addr
 	VLAN    bpf.VLAN // the tags of the frame
+	// Source is that of this probe, see [Source].
+	Source [6]byte
 }
 
 // Frame builds the probe of a target: an ARP probe for IPv4 (RFC 5227, section 2.1.1), a neighbour
-// solicitation for IPv6 (RFC 4861, section 4.3). mac is the source, see [MAC].
-func Frame(t Target, mac net.HardwareAddr) ([]byte, error) {
+// solicitation for IPv6 (RFC 4861, section 4.3).
+func Frame(t Target) ([]byte, error) {
+	mac := net.HardwareAddr(t.Source[:])
 	frame := ethernet.Frame{Source: mac}
 	var err error
 	if t.IP.Is4() {
@@ -64,7 +67,8 @@ func arpProbe(target netip.Addr, mac net.HardwareAddr) ([]byte, error) {
 
 // neighbourSolicitation has a link-local source and the link-layer option. A solicitation from "::" is
 // duplicate address detection, and would make the pod's own detection fail. One from an address is
-// ignored while the target is tentative (RFC 4862, section 5.4.3).
+// ignored while the target is tentative (RFC 4862, section 5.4.3). All probes have the same one, because the pod makes a neighbour entry of
+// it; the link-layer address is that of this probe, so that the entry leads the answer there.
 func neighbourSolicitation(target netip.Addr, mac net.HardwareAddr) (net.HardwareAddr, []byte, error) {
 	group, err := ndp.SolicitedNodeMulticast(target)
 	if err != nil {
@@ -91,38 +95,29 @@ func neighbourSolicitation(target netip.Addr, mac net.HardwareAddr) (net.Hardwar
 	return destination, append(packet, message...), nil
 }
 
-// linkLocal forms the link-local address of a MAC (RFC 4291, appendix A).
+// linkLocal forms the link-local address of the sources that begin as a MAC does (RFC 4291, appendix A).
 func linkLocal(mac net.HardwareAddr) netip.Addr {
-	return netip.AddrFrom16([16]byte{
-		0: 0xfe, 1: 0x80,
-		8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff,
-		12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5],
-	})
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 15: 1})
 }
 
 // Socket sends probes on the interfaces of the netns that it was opened in. It is a [Sender] and safe
 // for concurrent use.
-type Socket struct {
-	fd  int
-	mac net.HardwareAddr
-}
+type Socket struct{ fd int }
 
-// MAC derives the source address of a node's probes: locally administered, unique to the node, and the
-// same for all agents of one boot.
+// Source derives what the source addresses of a node's probes begin with: locally administered, of the node, and the
+// same for all agents of one boot. The rest of each is drawn at random.
 //
-// It is deliberately not an address of the host. The host's stack would accept an answer to its own
+// They are deliberately no addresses of the host. The host's stack would accept an answer to its own
 // MAC and change its neighbour entry for that IP to the pod that answered last. With a duplicate, or a pod
 // that answers for others, our probe would then redirect the host's traffic. Pods answer a foreign MAC just
 // as well, and the host's stack drops the answer after the observer has seen it.
-func MAC(node, bootID string) net.HardwareAddr {
+func Source(node, bootID string) [3]byte {
 	sum := sha256.Sum256([]byte("dupip solicitation\x00" + node + "\x00" + bootID))
-	mac := net.HardwareAddr(sum[:6:6])
-	mac[0] = mac[0]&^1 | 2 // unicast, locally administered
-	return mac
+	return [3]byte{sum[0]&^1 | 2, sum[1], sum[2]} // unicast, locally administered
 }
 
-// OpenSocket returns a Socket with the source address mac.
-func OpenSocket(mac net.HardwareAddr) (*Socket, error) {
+// OpenSocket returns a Socket.
+func OpenSocket() (*Socket, error) {
 	// With protocol 0 the socket receives nothing.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -133,13 +128,13 @@ func OpenSocket(mac net.HardwareAddr) (*Socket, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("bypassing the qdisc on packet socket: %w", err)
 	}
-	return &Socket{fd: fd, mac: mac}, nil
+	return &Socket{fd}, nil
 }
 
 // Send sends one probe and does not block. [unix.ENXIO] and [unix.ENODEV] mean that the interface is
 // gone, [unix.ENETDOWN] that it is down.
 func (s *Socket) Send(t Target) error {
-	frame, err := Frame(t, s.mac)
+	frame, err := Frame(t)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { ownnetns.Main(m) }
 
-var mac = net.HardwareAddr{2, 0, 0, 0xaa, 0xbb, 0xcc}
+var mac = [6]byte{2, 0, 0, 0xaa, 0xbb, 0xcc}
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -37,7 +37,7 @@ func must(t *testing.T, err error) {
 }
 
 func TestARPFrame(t *testing.T) {
-	data, err := probe.Frame(probe.Target{IP: netip.MustParseAddr("10.0.0.7"), VLAN: bpf.VLAN{Outer: 200, Inner: 100}}, mac)
+	data, err := probe.Frame(probe.Target{IP: netip.MustParseAddr("10.0.0.7"), VLAN: bpf.VLAN{Outer: 200, Inner: 100}, Source: mac})
 	must(t, err)
 	var frame ethernet.Frame
 	must(t, frame.UnmarshalBinary(data))
@@ -47,14 +47,14 @@ func TestARPFrame(t *testing.T) {
 	var packet arp.Packet
 	must(t, packet.UnmarshalBinary(frame.Payload))
 	if packet.Operation != arp.OperationRequest || packet.SenderIP != netip.IPv4Unspecified() ||
-		packet.TargetIP != netip.MustParseAddr("10.0.0.7") || !bytes.Equal(packet.SenderHardwareAddr, mac) {
+		packet.TargetIP != netip.MustParseAddr("10.0.0.7") || !bytes.Equal(packet.SenderHardwareAddr, mac[:]) {
 		t.Errorf("packet %+v, want a probe for 10.0.0.7", packet)
 	}
 }
 
 func TestNDPFrame(t *testing.T) {
 	target := netip.MustParseAddr("fd00::12:3456")
-	data, err := probe.Frame(probe.Target{IP: target}, mac)
+	data, err := probe.Frame(probe.Target{IP: target, Source: mac})
 	must(t, err)
 	var frame ethernet.Frame
 	must(t, frame.UnmarshalBinary(data))
@@ -77,12 +77,12 @@ func TestNDPFrame(t *testing.T) {
 	}
 }
 
-func TestMACIsUnicastLocalAndStable(t *testing.T) {
-	a, b := probe.MAC("n1", "boot"), probe.MAC("n2", "boot")
+func TestSourceIsUnicastLocalAndStable(t *testing.T) {
+	a, b := probe.Source("n1", "boot"), probe.Source("n2", "boot")
 	if a[0]&1 != 0 || a[0]&2 == 0 {
 		t.Errorf("%s is not unicast and locally administered", a)
 	}
-	if bytes.Equal(a, b) || !bytes.Equal(a, probe.MAC("n1", "boot")) {
+	if a == b || a != probe.Source("n1", "boot") {
 		t.Errorf("%s and %s: want one per node", a, b)
 	}
 }
@@ -136,7 +136,7 @@ func TestHostNeighbourStays(t *testing.T) {
 		must(t, err)
 		defer attachment.Close()
 	}
-	sender, err := probe.OpenSocket(probe.MAC("node", "boot"))
+	sender, err := probe.OpenSocket()
 	must(t, err)
 	defer sender.Close()
 	answers := make(chan bpf.Record, 64)
@@ -156,7 +156,7 @@ func TestHostNeighbourStays(t *testing.T) {
 			for _, veth := range pods {
 				deadline := time.After(time.Minute)
 				for answered := false; !answered; {
-					must(t, sender.Send(probe.Target{Ifindex: veth.Index, IP: ip}))
+					must(t, sender.Send(probe.Target{Ifindex: veth.Index, IP: ip, Source: [6]byte{2, 0xd0, 1, 2, 3, 4}}))
 					select {
 					case record := <-answers:
 						answered = record.IP == ip && record.Ifindex == uint32(veth.Index)
@@ -215,19 +215,19 @@ func TestNoAnswerIsLost(t *testing.T) {
 		}
 		return netlink.LinkSetUp(eth0)
 	}))
-	source := probe.MAC("node", "boot")
-	observer, err := bpf.Load(bpf.Options{SolicitMAC: [6]byte(source)})
+	source := probe.Source("node", "boot")
+	observer, err := bpf.Load(bpf.Options{SolicitMAC: source})
 	must(t, err)
 	defer observer.Close()
 	attachment, err := observer.Attach(veth.Index, bpf.AttachOptions{Generation: 1})
 	must(t, err)
 	defer attachment.Close()
-	sender, err := probe.OpenSocket(source)
+	sender, err := probe.OpenSocket()
 	must(t, err)
 	defer sender.Close()
 	ref, holder := detector.Interface{Ifindex: uint32(veth.Index), Generation: 1}, detector.HolderID{Node: "n/", Netns: 1}
 	prober := probe.New(probe.Options{
-		Log: slog.New(slog.DiscardHandler), Sender: sender, Bindings: detector.New(detector.Options{}),
+		Log: slog.New(slog.DiscardHandler), Sender: sender, Source: source, Bindings: detector.New(detector.Options{}),
 		Budget:   probe.NewBudget(10_000, 100),
 		Solicits: func(string) bool { return true }, Rescan: func(uint32) {},
 	})
@@ -277,7 +277,7 @@ func TestNoAnswerIsLost(t *testing.T) {
 
 func TestSendOnAVanishedInterface(t *testing.T) {
 	testneeds.Root(t)
-	sender, err := probe.OpenSocket(mac)
+	sender, err := probe.OpenSocket()
 	must(t, err)
 	defer sender.Close()
 	err = sender.Send(probe.Target{Ifindex: 999999, IP: netip.MustParseAddr("10.0.0.1")})

@@ -74,7 +74,7 @@ func newReport(t testing.TB, o *fakeCluster) *Report {
 		Log: slog.New(slog.DiscardHandler), Host: detector.HolderID{Node: self.NodeID(), Netns: 1 << 40}, Bindings: d.Bindings,
 		Pod:       func(uint64) (pods.Change, bool) { return pods.Change{}, false },
 		ByHostEnd: func(string) (pods.Change, bool) { return pods.Change{}, false },
-		Rescan:    func(uint32) {}, Probed: func(detector.HolderID, netip.Addr, time.Time) bool { return false },
+		Rescan:    func(uint32) {}, Asked: func([6]byte) (detector.HolderID, time.Time, bool) { return detector.HolderID{}, time.Time{}, false },
 	})
 	table.Configure(new(config.Config), time.Now())
 	table.Update(links.Event{Kind: links.HostAddresses}, time.Now())

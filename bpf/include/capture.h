@@ -56,7 +56,7 @@ static __always_inline struct frame *make_frame(const struct finding *finding, _
 	if (!interface)
 		return 0;
 	if (finding->said == KIND_ANSWER)
-		kind = finding->to_us ? ANSWER_TO_US : OTHER_ANSWER;
+		kind = is_ours(finding->to) ? ANSWER_TO_US : OTHER_ANSWER;
 	else if (finding->said)
 		kind = ANNOUNCEMENT;
 	left = capture->left[kind];

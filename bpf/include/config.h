@@ -26,8 +26,14 @@ const volatile __u64 share_token_ns = 50000000, share_full_ns = 2000000000;
 /* The length of a tick of the kernel (1/HZ), by which jiffies count. */
 const volatile __u64 tick_ns = 4000000;
 
-/* The source MAC of our own probes, six bytes as on the wire; 0 for none. */
+/* The first three bytes of the source MACs of our own probes, as on the wire; 0 for none. Each
+ * probe has another MAC. */
 const volatile __u64 solicit_mac = 0;
+
+static __always_inline int is_ours(__u64 mac)
+{
+	return solicit_mac && ((mac ^ solicit_mac) & 0xffffff) == 0;
+}
 
 /* User space increments it with every attach and detach. A cache slot is valid for one epoch only.
  * So a slot of a deleted interface is not used for the next interface with the same ifindex, and

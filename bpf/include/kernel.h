@@ -33,7 +33,7 @@ typedef unsigned long long __u64;
 enum { BPF_ANY = 0, BPF_F_NO_PREALLOC = 1 };
 enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_PERCPU_ARRAY = 6, BPF_MAP_TYPE_LRU_HASH = 9 };
 enum { BPF_MAP_TYPE_RINGBUF = 27 };
-enum { TC_ACT_UNSPEC = -1, XDP_PASS = 2 };
+enum { TC_ACT_UNSPEC = -1, XDP_PASS = 2, PACKET_OUTGOING = 4 };
 
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*const bpf_map_update_elem)(void *map, const void *key, const void *value,
@@ -144,6 +144,17 @@ struct ipv6_extension {
 	__u8 next;
 	__u8 size; /* in units of eight bytes, not counting the first */
 	__u8 rest[6];
+};
+
+/* Where things are in a frame without a tag. */
+enum {
+	SOURCE_AT = 6,
+	ARP_OPERATION_AT = 20,
+	ARP_MAC_AT = 22,
+	ARP_IP_AT = 28,
+	IPV6_NEXT_AT = 20,
+	NDP_TYPE_AT = 54,
+	NDP_TARGET_AT = 62,
 };
 
 enum { NEIGHBOUR_SOLICITATION = 135, NEIGHBOUR_ADVERTISEMENT = 136 };

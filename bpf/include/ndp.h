@@ -125,7 +125,7 @@ static __always_inline void parse_neighbour(struct ipv6_packet *packet, __u32 at
 	} else if (is_dad) {
 		/* Duplicate address detection, RFC 4862 section 5.4.2. */
 		finding->said = options == WITH_ADDRESS ? 0 : KIND_TENTATIVE;
-	} else if (finding->mapping.mac == solicit_mac) {
+	} else if (is_ours(finding->mapping.mac)) {
 		/* Our own probe, sent back by a mirror; by ARP that is an ARP probe anyway. */
 		finding->said = KIND_TENTATIVE;
 	} else {

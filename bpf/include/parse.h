@@ -22,9 +22,9 @@ struct packet {
 struct finding {
 	struct mapping mapping;
 	struct ip source;
-	int said;  /* one of enum kind for the mapping, or 0 */
-	int sent;  /* the source counts */
-	int to_us; /* it was sent to the source of our solicitations */
+	__u64 to; /* the MAC that the packet was sent to */
+	int said; /* one of enum kind for the mapping, or 0 */
+	int sent; /* the source counts */
 	__u32 ipv6_at;
 };
 
@@ -164,7 +164,7 @@ static __noinline enum verdict parse(const struct packet *packet, struct finding
 	if ((void *)(eth + 1) > packet->end)
 		return SHORT;
 	finding->mapping.mac = load_mac(eth->source);
-	finding->to_us = load_mac(eth->destination) == solicit_mac;
+	finding->to = load_mac(eth->destination);
 	type = eth->type;
 	for (int i = 0; i < MAX_TAGS && is_tag(type); i++) {
 		struct vlan_header *tag = packet->data + at;

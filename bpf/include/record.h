@@ -15,6 +15,7 @@ enum kind {
 	KIND_ANSWER = 3,
 	KIND_TENTATIVE = 4,
 	KIND_GRATUITOUS = 5,
+	KIND_DELIVERED = 6,
 };
 
 /* Decoded by record.go, little endian; changes go together. */
@@ -24,6 +25,7 @@ struct record {
 	__u64 mac_and_kind; /* six bytes of MAC, one of enum kind, one 0 */
 	__u64 interface;    /* four bytes of ifindex, four of generation */
 	__u64 vlan;
+	__u64 to; /* of an answer: six bytes of the MAC that it was sent to */
 };
 
 /* The records on their way to user space; its size is set when loading. */
@@ -33,13 +35,14 @@ struct {
 } records SEC(".maps");
 
 static __always_inline void send_record(struct record *record, const struct mapping *mapping,
-					enum kind kind)
+					enum kind kind, __u64 to)
 {
 	record->time_ns = bpf_ktime_get_ns();
 	record->ip = mapping->address.ip;
 	record->mac_and_kind = mapping->mac | (__u64)kind << 48;
 	record->interface = mapping->address.interface;
 	record->vlan = mapping->address.vlan;
+	record->to = to;
 	bpf_ringbuf_submit(record, 0);
 }
 

@@ -23,11 +23,12 @@ enum { SHARES = 32 };
  * Answers to our own probes have one, too, because others can make a pod answer all the time. They
  * can even forge our MAC, so that the pod answers to us. Therefore each address has a share of that
  * bucket, chosen by a hash: a flood of answers for one address does not suppress those for
- * another. */
+ * another. Answers that are delivered have two of the same kinds. */
 struct interface {
 	__u32 generation;
 	__u32 unused;
 	struct bucket data, announced, gratuitous, refreshes, answers, answers_to_us;
+	struct bucket delivered, delivered_to_us;
 	struct bucket shares[SHARES];
 	__u64 refused_data, refused_announced, refused_answers, ring_full;
 };
@@ -194,7 +195,7 @@ __noinline int record_data(struct mapping *mapping, struct cache_set *set, __u64
 			known->data = fresh.data;
 		else
 			bpf_map_update_elem(&addresses, &address, &fresh, BPF_ANY);
-		send_record(record, mapping, KIND_DATA);
+		send_record(record, mapping, KIND_DATA, 0);
 	}
 	if (slot && !is_captured(&address))
 		fill_slot(slot, mapping, owner, now + refresh_ns);
@@ -221,14 +222,14 @@ static __always_inline void record_announcement(struct mapping *mapping,
 		known->announced = fresh.announced;
 	else
 		bpf_map_update_elem(&addresses, &address, &fresh, BPF_ANY);
-	send_record(record, mapping, KIND_ANNOUNCED);
+	send_record(record, mapping, KIND_ANNOUNCED, 0);
 }
 
 /* Records an answer even if the address is known: verification needs an answer that comes right
  * after a gratuitous ARP. It uses the fine clock, because a tick of the coarse one is as long as
  * two answers. */
 static __always_inline void record_answer(struct mapping *mapping, struct interface *interface,
-					  int to_us)
+					  __u64 to)
 {
 	struct rate rate = {answer_token_ns, answer_full_ns};
 	__u64 now = bpf_ktime_get_ns();
@@ -236,7 +237,7 @@ static __always_inline void record_answer(struct mapping *mapping, struct interf
 	__u64 hash, full_at = 0;
 	struct record *record;
 
-	if (to_us) {
+	if (is_ours(to)) {
 		hash = mapping->address.ip.high ^ mapping->address.ip.low ^ mapping->address.vlan;
 		hash = (hash ^ hash >> 32) * 0x9e3779b97f4a7c15ULL;
 		bucket = &interface->answers_to_us;
@@ -252,11 +253,11 @@ static __always_inline void record_answer(struct mapping *mapping, struct interf
 		return;
 	if (share)
 		bucket_take(share, full_at);
-	send_record(record, mapping, KIND_ANSWER);
+	send_record(record, mapping, KIND_ANSWER, to);
 }
 
 /* Records what ARP or NDP said about an address. */
-__noinline int record_said(struct mapping *mapping, enum kind kind, int to_us)
+__noinline int record_said(struct mapping *mapping, enum kind kind, __u64 to)
 {
 	struct interface *interface;
 	struct bucket *bucket;
@@ -271,7 +272,7 @@ __noinline int record_said(struct mapping *mapping, enum kind kind, int to_us)
 	if (kind == KIND_ANNOUNCED) {
 		record_announcement(mapping, interface);
 	} else if (kind == KIND_ANSWER) {
-		record_answer(mapping, interface, to_us);
+		record_answer(mapping, interface, to);
 	} else {
 		/* Duplicate address detection is rare and short, and a gratuitous packet may be
 		 * the only sign of a holder, also of an address that was announced before: so the
@@ -281,7 +282,7 @@ __noinline int record_said(struct mapping *mapping, enum kind kind, int to_us)
 				     (struct rate){announced_token_ns, announced_full_ns},
 				     coarse_now(), &interface->refused_announced);
 		if (record)
-			send_record(record, mapping, kind);
+			send_record(record, mapping, kind, 0);
 	}
 	return 0;
 }

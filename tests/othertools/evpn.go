@@ -58,7 +58,7 @@ func (e *EVPN) receive(n *lab.Node, packet lab.Packet) {
 	if !ok {
 		return
 	}
-	if mac := proberMAC(n); bytes.Equal(sender.mac, mac) || bytes.Equal(packet.Frame[:6], mac) {
+	if mac := proberMAC(n); bytes.HasPrefix(sender.mac, mac) || bytes.HasPrefix(packet.Frame[:6], mac) {
 		return
 	}
 	p, ok := portOf(n, packet.Ifindex)

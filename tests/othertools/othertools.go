@@ -72,6 +72,9 @@ func (r *alarmLog) Alarms() []Alarm {
 	return slices.Clone(r.alarms)
 }
 
-// proberMAC is the MAC from which the node's agent probes pods. The tools do not see the answers, which pods
+// proberMAC is what the MACs begin with from which the node's agent probes pods. The tools do not see the answers, which pods
 // would not send without dupip.
-func proberMAC(n *lab.Node) net.HardwareAddr { return probe.MAC(n.ShortName(), n.BootID()) }
+func proberMAC(n *lab.Node) net.HardwareAddr {
+	source := probe.Source(n.ShortName(), n.BootID())
+	return source[:]
+}

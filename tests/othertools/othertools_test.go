@@ -115,7 +115,7 @@ func solicitAsAgent(t *lab.T, pods []*lab.Pod, ip netip.Addr) {
 	n := pods[0].Node
 	var sender *probe.Socket
 	t.Do(n.Exec(func() (err error) {
-		sender, err = probe.OpenSocket(proberMAC(n))
+		sender, err = probe.OpenSocket()
 		return err
 	}))
 	defer sender.Close()
@@ -127,7 +127,7 @@ func solicitAsAgent(t *lab.T, pods []*lab.Pod, ip netip.Addr) {
 			})
 			t.Do(err)
 			index, err := n.Ifindex(p.HostInterface)
-			t.Do(err, sender.Send(probe.Target{Ifindex: index, IP: ip}))
+			t.Do(err, sender.Send(probe.Target{Ifindex: index, IP: ip, Source: [6]byte(append(proberMAC(n), 1, 2, 3))}))
 			eventually(t, func() bool { return answer.Count() > 0 })
 			t.Do(answer.Close())
 		}

@@ -70,13 +70,13 @@ func tempDir(n *lab.Node) (string, error) {
 	return os.MkdirTemp("", n.Name+"-tool-")
 }
 
-// excludeMAC is a libpcap filter that excludes ARP packets from a MAC and to it. The ARP packet begins
+// excludeMAC is a libpcap filter that excludes ARP packets from the MACs that begin with prefix, and to them. The ARP packet begins
 // at "arp[0]", or at "ether[14]" for arpwatch: it puts "not vlan and" before the filter, which moves the
 // offset of "arp".
-func excludeMAC(mac net.HardwareAddr, layer string, begin int) string {
+func excludeMAC(prefix net.HardwareAddr, layer string, begin int) string {
 	const sender, target = 8, 18
 	at := func(offset int) string {
-		return fmt.Sprintf("(%s[%d:4] == 0x%x and %s[%d:2] == 0x%x)", layer, begin+offset, []byte(mac[:4]), layer, begin+offset+4, []byte(mac[4:]))
+		return fmt.Sprintf("(%s[%d:2] == 0x%x and %s[%d] == 0x%x)", layer, begin+offset, []byte(prefix[:2]), layer, begin+offset+2, prefix[2])
 	}
 	return "not " + at(sender) + " and not " + at(target)
 }

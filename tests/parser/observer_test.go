@@ -41,7 +41,7 @@ func newObserver(t *lab.T, n *lab.Node, name string) *observer {
 		mode = bpf.XDP
 	}
 	var err error
-	o.Observer, err = bpf.Load(bpf.Options{Mode: mode, SolicitMAC: ourMAC})
+	o.Observer, err = bpf.Load(bpf.Options{Mode: mode, SolicitMAC: [3]byte(ourMAC[:3])})
 	t.Do(err)
 	t.Cleanup(func() { t.Do(o.Close()) })
 	sandbox, err := n.AddSandbox(name)

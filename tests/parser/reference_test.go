@@ -166,7 +166,7 @@ func (p *packet) neighbour(ip *layers.IPv6, b []byte) {
 			if isSolicitedNode(destination) && mac != present {
 				p.say(bpf.Tentative, p.mac, target)
 			}
-		case p.mac == ourMAC:
+		case [3]byte(p.mac[:3]) == [3]byte(ourMAC[:3]):
 			p.say(bpf.Tentative, p.mac, target)
 		case mac != absent:
 			p.say(bpf.Announced, p.mac, source)

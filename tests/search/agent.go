@@ -81,7 +81,7 @@ func (m *machine) start(fresh bool) {
 			Counters: func(int) (bpf.Counters, error) { return bpf.Counters{}, nil },
 			Rescan:   a.rescan,
 		},
-		Probe:  probe.Options{Sender: (*sender)(a), Rescan: a.rescan},
+		Probe:  probe.Options{Sender: (*sender)(a), Source: [3]byte{2, 0xd0}, Rescan: a.rescan},
 		Forget: a.forget, HostAddresses: func() ([]links.HostAddress, error) { return nil, nil }, Settled: func(uint32) {},
 		Event: a.event, Ready: func() { w.truth.ready(a) }, Save: a.save,
 	})
@@ -185,13 +185,13 @@ func (a *agent) input(do func()) {
 }
 
 // record is a packet of a pod, as the observer records it.
-func (a *agent) record(p *pod, kind bpf.Kind) {
+func (a *agent) record(p *pod, kind bpf.Kind, to [6]byte) {
 	if !a.ready {
 		return // its interface is not observed yet
 	}
 	r := bpf.Record{
 		Address: bpf.Address{Ifindex: p.iface.Ifindex, Generation: p.iface.Generation, IP: p.key.IP}, Time: a.m.clock().Sub(began), Kind: kind,
-		MAC: [6]byte{2, 0, 0, 0, byte(p.netns >> 8), byte(p.netns)},
+		MAC: [6]byte{2, 0, 0, 0, byte(p.netns >> 8), byte(p.netns)}, To: to,
 	}
 	a.input(func() { a.Record(r) })
 }
@@ -293,7 +293,7 @@ func (a *agent) forget(all []bpf.Address) error {
 	for _, address := range all {
 		for _, p := range a.m.pods {
 			if since := p.since; p.iface == (detector.Interface{Ifindex: address.Ifindex, Generation: address.Generation}) && !p.quiet {
-				a.m.after(a.w.between(0, 2*time.Second), func() { p.sends(bpf.Data, since) })
+				a.m.after(a.w.between(0, 2*time.Second), func() { p.sends(bpf.Data, since, [6]byte{}) })
 			}
 		}
 	}
@@ -341,7 +341,7 @@ type sender agent
 func (s *sender) Send(to probe.Target) error {
 	for _, p := range s.m.pods {
 		if int(p.iface.Ifindex) == to.Ifindex && !p.gone {
-			s.m.after(s.w.between(20*time.Microsecond, 300*time.Microsecond), func() { p.asked(detector.Key{Network: "default", IP: to.IP}) })
+			s.m.after(s.w.between(20*time.Microsecond, 300*time.Microsecond), func() { p.asked(detector.Key{Network: "default", IP: to.IP}, to.Source) })
 		}
 	}
 	return nil

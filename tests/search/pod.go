@@ -110,15 +110,15 @@ func (p *pod) take() {
 	since := p.since
 	p.scanned()
 	if !p.quiet {
-		p.m.after(p.m.w.between(time.Millisecond, 60*time.Millisecond), func() { p.sends(bpf.Gratuitous, since) })
+		p.m.after(p.m.w.between(time.Millisecond, 60*time.Millisecond), func() { p.sends(bpf.Gratuitous, since, [6]byte{}) })
 		p.chatter(since)
 	}
 }
 
 // sends is a packet of the pod with its address, if it still has it.
-func (p *pod) sends(kind bpf.Kind, since time.Duration) {
+func (p *pod) sends(kind bpf.Kind, since time.Duration, to [6]byte) {
 	if a := p.m.agent; a != nil && p.has && p.since == since {
-		a.record(p, kind)
+		a.record(p, kind, to)
 	}
 }
 
@@ -137,7 +137,7 @@ func (p *pod) chatter(since time.Duration) {
 		if !p.has || p.since != since {
 			return
 		}
-		p.sends(bpf.Data, since)
+		p.sends(bpf.Data, since, [6]byte{})
 		p.chatter(since)
 	})
 }
@@ -181,7 +181,7 @@ func (p *pod) end() {
 }
 
 // asked is a probe that arrives at the pod.
-func (p *pod) asked(key detector.Key) {
+func (p *pod) asked(key detector.Key, source [6]byte) {
 	w := p.m.w
 	if key != p.key || !p.has || w.now < p.muted || p.l3 {
 		return
@@ -189,7 +189,7 @@ func (p *pod) asked(key detector.Key) {
 	since := p.since
 	p.m.after(p.slow+w.between(20*time.Microsecond, 2*time.Millisecond), func() {
 		if w.now >= p.muted {
-			p.sends(bpf.Answer, since)
+			p.sends(bpf.Answer, since, source)
 		}
 	})
 }
