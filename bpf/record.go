@@ -29,7 +29,7 @@ const (
 	// (RFC 4861 section 7.2.6). Every one is recorded, also of a known address. Linux answers a
 	// [Tentative] solicitation in this way, too.
 	Gratuitous Kind = 5
-	// Delivered: an answer that another sends to this interface, while it is watched ([Observer.Watch]).
+	// Delivered: an answer or a gratuitous packet that another sends to this interface, while it is watched ([Observer.Watch]).
 	Delivered Kind = 6
 )
 
@@ -65,7 +65,7 @@ type Record struct {
 	Kind Kind
 	// MAC is the sender's address of an ARP packet, else the source of the Ethernet frame.
 	MAC [6]byte
-	// To is the MAC that an answer was sent to, zero for all other kinds.
+	// To is the MAC that the packet was sent to, zero for Data.
 	To [6]byte
 }
 

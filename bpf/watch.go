@@ -11,7 +11,7 @@ import (
 // Watch is a packet socket on an interface, whose filter records what is delivered to it and passes nothing on.
 type Watch struct{ fd int }
 
-// Watch records each answer that is sent to an interface ([Delivered]), until the watch is closed. The interface must be attached. The
+// Watch records what is delivered to an interface ([Delivered]), until the watch is closed. The interface must be attached. The
 // program is loaded with the first watch. It costs each packet to the interface a copy of its description, so it is for few interfaces and
 // some time. The error matches [os.ErrClosed] after Close, and [unix.ENODEV] if the interface is gone.
 func (o *Observer) Watch(ifindex int) (*Watch, error) {

@@ -42,6 +42,7 @@ func TestWatch(t *testing.T) {
 				answer,
 				to(neighbourMAC, frame(podMAC, typeARP, arp(2, neighbourMAC, "10.0.0.2", "10.0.0.9"))),
 				to(us, advertisement),
+				frame(podMAC, typeARP, arp(1, podMAC, "10.0.0.4", "10.0.0.4")),
 				// What is no answer, and what another interface gets.
 				frame(podMAC, typeARP, arp(1, podMAC, "10.0.0.3", "10.0.0.9")),
 				frame(podMAC, typeIPv6, ipv6("fe80::1", icmpv6, 255, neighbour(solicitation, 0, "2001:db8::1"))),
@@ -54,6 +55,7 @@ func TestWatch(t *testing.T) {
 				{Address: Address{Ifindex: uint32(index), Generation: 1, IP: addr("10.0.0.1")}, Kind: Delivered, MAC: podMAC, To: us},
 				{Address: Address{Ifindex: uint32(index), Generation: 1, IP: addr("10.0.0.2")}, Kind: Delivered, MAC: neighbourMAC, To: neighbourMAC},
 				{Address: Address{Ifindex: uint32(index), Generation: 1, IP: addr("2001:db8::1")}, Kind: Delivered, MAC: podMAC, To: us},
+				{Address: Address{Ifindex: uint32(index), Generation: 1, IP: addr("10.0.0.4")}, Kind: Delivered, MAC: podMAC, To: broadcast},
 			}
 			for i := range got {
 				if got[i].Time == 0 {

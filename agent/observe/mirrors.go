@@ -30,8 +30,8 @@ var (
 )
 
 // Mirrors has the pods that send back what they get: a port mirror, a bridge in a loop, or one that only pretends. A mirror only repeats.
-// So an answer from a mirror is its own, unless the same one came in at another interface before, or was delivered to the mirror. For that,
-// its interfaces are watched once one of our probes has come back from there. It must not know who has an address.
+// So what a mirror answers or announces unasked is its own, unless the same came in at another interface before, or was delivered to the
+// mirror. For that, its interfaces are watched once one of our probes has come back from there. It must not know who has an address.
 type Mirrors struct {
 	opts       *Options
 	interfaces interfaces
@@ -40,7 +40,7 @@ type Mirrors struct {
 	watched    int      // interfaces
 }
 
-// answer is what a mirror repeats as it is.
+// answer is an answer or a gratuitous packet, which a mirror repeats as it is.
 type answer struct {
 	ip      netip.Addr
 	mac, to [6]byte
@@ -99,9 +99,10 @@ func (m *Mirrors) watch(i *Interface) {
 	m.watched++
 }
 
-// hear notes an answer, before anything is decided by it: all to our probes, and to others while anybody is watched.
+// hear notes an answer or a gratuitous packet, before anything is decided by it: all answers to our probes, and others while anybody is
+// watched.
 func (m *Mirrors) hear(i *Interface, r *bpf.Record) {
-	if r.Kind != bpf.Answer && r.Kind != bpf.Delivered {
+	if r.Kind != bpf.Answer && r.Kind != bpf.Gratuitous && r.Kind != bpf.Delivered {
 		return
 	}
 	if _, _, ours := m.opts.Asked(r.To); !ours && m.watched == 0 {
@@ -138,37 +139,38 @@ type said uint8
 const (
 	own      said = iota // the pod's own
 	repeated             // perhaps another's, which the pod has sent back
-	unclear              // an answer of a mirror that was not watched in time
+	unclear              // nobody has listened long enough: it is worth a probe, and answers none
 )
 
 // judge says whose a packet is that has an address which the kernel of the pod does not list.
 func (m *Mirrors) judge(i *Interface, r *bpf.Record, at time.Time) said {
-	mirrors := m.mirrors(i, at)
-	if r.Kind != bpf.Answer {
-		if mirrors {
-			return repeated
-		}
-		return own
-	}
 	_, asked, ours := m.opts.Asked(r.To)
-	if !mirrors && !ours {
-		return own
-	}
-	if slices.ContainsFunc(m.heard[answer{r.IP, r.MAC, r.To}], func(h heard) bool {
-		return h.delivered == (h.holder == i.Holder) && !h.at.After(at)
-	}) {
-		return repeated
-	}
 	if !ours {
 		asked = at.Add(-heardFor) // by nobody before
 	}
-	unwatched := func(other *Interface) bool {
-		return other.watchable() && (other.mirror.watch == nil || !other.mirror.since.Before(asked))
-	}
-	if mirrors && m.interfaces.any(i.Holder, unwatched) {
+	switch mirrors := m.mirrors(i, at); {
+	case !mirrors && !(ours && r.Kind == bpf.Answer):
+		return own
+	case r.Kind != bpf.Answer && r.Kind != bpf.Gratuitous, m.before(i, r, at):
+		return repeated
+	case mirrors && !m.watchedSince(i, asked):
 		return unclear
 	}
 	return own
+}
+
+// before reports whether the same was said before by somebody else.
+func (m *Mirrors) before(i *Interface, r *bpf.Record, at time.Time) bool {
+	return slices.ContainsFunc(m.heard[answer{r.IP, r.MAC, r.To}], func(h heard) bool {
+		return h.delivered == (h.holder == i.Holder) && !h.at.After(at)
+	})
+}
+
+// watchedSince reports whether all that was delivered to the holder behind an interface since a time was heard.
+func (m *Mirrors) watchedSince(i *Interface, at time.Time) bool {
+	return !m.interfaces.any(i.Holder, func(other *Interface) bool {
+		return other.watchable() && (other.mirror.watch == nil || !other.mirror.since.Before(at))
+	})
 }
 
 // expire ends the watches of those that have been no mirrors for long.

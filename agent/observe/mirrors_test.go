@@ -83,6 +83,8 @@ func (m *mirrors) says(i *Interface, kind bpf.Kind, ip string, mac, to [6]byte, 
 		return ""
 	case o.Kind == Tentative:
 		return "tentative"
+	case kind == bpf.Answer && o.Sighting.Answer != (o.Sighting.Evidence != detector.Forwarded):
+		return o.Sighting.Evidence.String() + ", and no answer"
 	}
 	return o.Sighting.Evidence.String()
 }
@@ -97,9 +99,10 @@ func (m *mirrors) cameBack(i *Interface, source [6]byte, after time.Duration) {
 
 const ms = time.Millisecond
 
-// TestMirror: of a pod that sends our probes back, an answer is its own only if nobody else has given the same one before.
+// TestMirror: of a pod that sends our probes back, an answer is its own only if nobody else has given the same one before; what is unclear answers nothing.
 func TestMirror(t *testing.T) {
 	victimMAC, machineMAC, neighbour := [6]byte{2, 1}, [6]byte{2, 2}, [6]byte{2, 3}
+	broadcast := [6]byte{255, 255, 255, 255, 255, 255}
 	const ip, stranger = "10.0.0.1", "10.0.0.9"
 	t.Run("a machine that is no mirror", func(t *testing.T) {
 		m := newMirrors(t)
@@ -112,7 +115,7 @@ func TestMirror(t *testing.T) {
 		liar   func(m *mirrors) *Interface
 		play   func(m *mirrors, i *Interface, to [6]byte) (got string)
 		want   string
-		before bool // our first probe comes back before the interface is watched: nothing is known of its answer
+		before bool // only one of our probes has come back: nobody had listened before
 	}{
 		{name: "it answers, too", play: func(m *mirrors, i *Interface, to [6]byte) string {
 			return m.says(i, bpf.Answer, ip, machineMAC, to, 2*ms)
@@ -140,20 +143,37 @@ func TestMirror(t *testing.T) {
 		}, want: "announced"},
 		{name: "it answers a neighbour, or repeats what was delivered before the watch", play: func(m *mirrors, i *Interface, _ [6]byte) string {
 			return m.says(i, bpf.Answer, ip, machineMAC, neighbour, heardFor/2)
-		}},
+		}, want: "announced, and no answer"},
 		{name: "it repeats an answer to a neighbour", play: func(m *mirrors, i *Interface, _ [6]byte) string {
 			m.says(i, bpf.Delivered, stranger, victimMAC, neighbour, heardFor+2*ms)
 			return m.says(i, bpf.Answer, stranger, victimMAC, neighbour, heardFor+3*ms)
 		}, want: "forwarded"},
 		{name: "it answers a source that we have never used", play: func(m *mirrors, i *Interface, _ [6]byte) string {
 			return m.says(i, bpf.Answer, ip, machineMAC, [6]byte{2, 0xd0, 9, 9, 9, 9}, 2*ms)
-		}},
+		}, want: "announced, and no answer"},
 		{name: "it announces", play: func(m *mirrors, i *Interface, _ [6]byte) string {
-			return m.says(i, bpf.Gratuitous, ip, machineMAC, [6]byte{}, 2*ms)
+			return m.says(i, bpf.Gratuitous, ip, machineMAC, broadcast, 2*ms)
+		}, want: "announced"},
+		{name: "it announces, before it is watched", before: true, play: func(m *mirrors, i *Interface, _ [6]byte) string {
+			m.Mirrors.drop(m.machine)
+			m.Mirrors.drop(m.second)
+			m.Mirrors.drop(m.unseen)
+			i.mirror.cameBack = m.began
+			return m.says(i, bpf.Gratuitous, ip, machineMAC, broadcast, 2*ms)
+		}, want: "announced"},
+		{name: "it repeats what another announces", play: func(m *mirrors, i *Interface, _ [6]byte) string {
+			m.says(i, bpf.Delivered, stranger, victimMAC, broadcast, 2*ms)
+			return m.says(i, bpf.Gratuitous, stranger, victimMAC, broadcast, 3*ms)
+		}, want: "forwarded"},
+		{name: "it asks, or repeats another's question", play: func(m *mirrors, i *Interface, _ [6]byte) string {
+			return m.says(i, bpf.Announced, ip, machineMAC, broadcast, 2*ms)
+		}, want: "forwarded"},
+		{name: "it sends data, or another's", play: func(m *mirrors, i *Interface, _ [6]byte) string {
+			return m.says(i, bpf.Data, ip, machineMAC, [6]byte{}, 2*ms)
 		}, want: "forwarded"},
 		{name: "it answers the probe that came back first", before: true, play: func(m *mirrors, i *Interface, to [6]byte) string {
 			return m.says(i, bpf.Answer, ip, machineMAC, to, 2*ms)
-		}},
+		}, want: "announced, and no answer"},
 	} {
 		for _, unseen := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, unseen %v", tt.name, unseen), func(t *testing.T) {

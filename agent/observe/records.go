@@ -134,10 +134,9 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 	}
 	switch t.Mirrors.judge(i, &r, at) {
 	case repeated:
-		s.Evidence = detector.Forwarded
+		s.Evidence, s.Answer = detector.Forwarded, false // its own answer may follow
 	case unclear:
-		t.Records.logDrop(&r, "its pod sends back what it gets, and this may be such")
-		return o, false
+		s.Answer = false
 	}
 	return o, true
 }

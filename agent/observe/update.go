@@ -100,10 +100,12 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 	if i.Holder != holder {
 		all = append(all, Observation{Kind: Gone, Interface: i.Ref, Reason: "the identity of its netns has changed"})
 		i.Pod, i.Found = pods.Change{}, now
-		for _, r := range i.awaiting.records { // packets of the previous netns
-			t.Records.drop(r, droppedGone)
+		if next.Seen { // else it may be the same netns, of which no name is left
+			for _, r := range i.awaiting.records {
+				t.Records.drop(r, droppedGone)
+			}
+			i.awaiting.records = nil
 		}
-		i.awaiting.records = nil
 		t.Mirrors.drop(i)
 		clear(i.claimed)
 		clear(i.awaiting.requests)

@@ -2,15 +2,15 @@
 
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-3-Clause) */
 
-/* Records the answers that are delivered to an interface which sends back what it gets: an answer
- * that comes from there may be one of these. */
+/* Records the answers and gratuitous packets that are delivered to an interface which sends back
+ * what it gets: what comes from there may be one of these. */
 #ifndef DUPIP_DELIVERED_H
 #define DUPIP_DELIVERED_H
 
 #include "kernel.h"
 #include "table.h"
 
-static __always_inline int is_reply(struct __sk_buff *skb, __u32 offset, __u16 want, __u32 size)
+static __always_inline int has(struct __sk_buff *skb, __u32 offset, __u16 want, __u32 size)
 {
 	__u16 found = 0;
 
@@ -23,8 +23,8 @@ SEC("socket")
 int dupip_delivered(struct __sk_buff *skb)
 {
 	struct mapping mapping = {{{0, 0}, skb->ifindex}};
+	__u32 mac_at = SOURCE_AT, sender = 0, target = 0;
 	struct interface *interface;
-	__u32 mac_at = SOURCE_AT, ip = 0;
 	struct bucket *bucket;
 	struct record *record;
 	__u64 to = 0;
@@ -32,13 +32,14 @@ int dupip_delivered(struct __sk_buff *skb)
 	if (skb->pkt_type != PACKET_OUTGOING)
 		return 0;
 	if (skb->protocol == ETH_P_ARP) {
-		if (!is_reply(skb, ARP_OPERATION_AT, be16(2), 2) ||
-		    bpf_skb_load_bytes(skb, ARP_IP_AT, &ip, sizeof(ip)))
+		if (bpf_skb_load_bytes(skb, ARP_SENDER_AT, &sender, sizeof(sender)) ||
+		    bpf_skb_load_bytes(skb, ARP_TARGET_AT, &target, sizeof(target)) ||
+		    (sender != target && !has(skb, ARP_OPERATION_AT, be16(2), 2)))
 			return 0;
-		mapping.address.ip = ipv4_mapped(ip);
+		mapping.address.ip = ipv4_mapped(sender);
 		mac_at = ARP_MAC_AT;
-	} else if (skb->protocol != ETH_P_IPV6 || !is_reply(skb, IPV6_NEXT_AT, IPV6_ICMP, 1) ||
-		   !is_reply(skb, NDP_TYPE_AT, NEIGHBOUR_ADVERTISEMENT, 1) ||
+	} else if (skb->protocol != ETH_P_IPV6 || !has(skb, IPV6_NEXT_AT, IPV6_ICMP, 1) ||
+		   !has(skb, NDP_TYPE_AT, NEIGHBOUR_ADVERTISEMENT, 1) ||
 		   bpf_skb_load_bytes(skb, NDP_TARGET_AT, &mapping.address.ip,
 				      sizeof(mapping.address.ip))) {
 		return 0;

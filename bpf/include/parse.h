@@ -26,6 +26,7 @@ struct finding {
 	int said; /* one of enum kind for the mapping, or 0 */
 	int sent; /* the source counts */
 	__u32 ipv6_at;
+	__u32 unused;
 };
 
 enum verdict {

@@ -25,7 +25,7 @@ struct record {
 	__u64 mac_and_kind; /* six bytes of MAC, one of enum kind, one 0 */
 	__u64 interface;    /* four bytes of ifindex, four of generation */
 	__u64 vlan;
-	__u64 to; /* of an answer: six bytes of the MAC that it was sent to */
+	__u64 to; /* six bytes of the MAC that it was sent to, of what ARP or NDP says */
 };
 
 /* The records on their way to user space; its size is set when loading. */

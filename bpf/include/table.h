@@ -203,7 +203,7 @@ __noinline int record_data(struct mapping *mapping, struct cache_set *set, __u64
 }
 
 static __always_inline void record_announcement(struct mapping *mapping,
-						struct interface *interface)
+						struct interface *interface, __u64 to)
 {
 	__u64 now = coarse_now();
 	struct known fresh = {.announced = {mapping->mac, now}};
@@ -222,7 +222,7 @@ static __always_inline void record_announcement(struct mapping *mapping,
 		known->announced = fresh.announced;
 	else
 		bpf_map_update_elem(&addresses, &address, &fresh, BPF_ANY);
-	send_record(record, mapping, KIND_ANNOUNCED, 0);
+	send_record(record, mapping, KIND_ANNOUNCED, to);
 }
 
 /* Records an answer even if the address is known: verification needs an answer that comes right
@@ -270,7 +270,7 @@ __noinline int record_said(struct mapping *mapping, enum kind kind, __u64 to)
 		return 0;
 
 	if (kind == KIND_ANNOUNCED) {
-		record_announcement(mapping, interface);
+		record_announcement(mapping, interface, to);
 	} else if (kind == KIND_ANSWER) {
 		record_answer(mapping, interface, to);
 	} else {
@@ -282,7 +282,7 @@ __noinline int record_said(struct mapping *mapping, enum kind kind, __u64 to)
 				     (struct rate){announced_token_ns, announced_full_ns},
 				     coarse_now(), &interface->refused_announced);
 		if (record)
-			send_record(record, mapping, kind, 0);
+			send_record(record, mapping, kind, to);
 	}
 	return 0;
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -94,12 +95,12 @@ func TestPluginsUnderSolicitation(t *testing.T) {
 			a := l.Agent(observed.Node)
 			var sender *probe.Socket
 			l.Do(observed.Node.Exec(func() (err error) {
-				sender, err = probe.OpenSocket(probe.MAC(observed.Node.Name, "e2e"))
+				sender, err = probe.OpenSocket()
 				return err
 			}))
 			defer sender.Close()
 			send := func(_ string, index int, ip netip.Addr) error {
-				return sender.Send(probe.Target{Ifindex: index, IP: ip})
+				return sender.Send(probe.Target{Ifindex: index, IP: ip, Source: [6]byte{2, 'e', '2', 'e', 0, byte(rand.Uint32())}})
 			}
 			var ips []netip.Addr
 			for _, s := range tt.nw.Subnets {

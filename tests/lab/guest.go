@@ -14,6 +14,7 @@ import (
 
 	"github.com/mdlayher/arp"
 	"github.com/mdlayher/ndp"
+	"golang.org/x/net/ipv6"
 )
 
 // GuestOptions are the options of a guest.
@@ -32,7 +33,19 @@ type GuestOptions struct {
 	Interval time.Duration
 	// Pace replaces the second in RFC 5227's timing; 0 is a second.
 	Pace time.Duration
+	// Reflects is when the guest sends back what asks from no address of the subnet, as an agent does; Deaf: it does not answer such.
+	Reflects When
+	Deaf     bool
 }
+
+// When is when a guest does something: never, or before or after it answers.
+type When uint8
+
+// The other times than never.
+const (
+	Before When = iota + 1
+	After
+)
 
 // Guest is a host of its own on a pod's interface, as a virtual machine is. It answers
 // ARP requests and neighbour solicitations for its address. The pod should be [Raw].
@@ -195,12 +208,33 @@ func (g *Guest) listen() {
 		if p.VLAN != g.opts.VLAN || len(p.Frame) < 14 || g.paused.Load() {
 			continue
 		}
-		switch p.EtherType() {
-		case etherARP:
-			g.answerARP(p.Frame[14:])
-		case etherIPv6:
-			g.answerNDP(p.Frame[14:])
-		}
+		g.hear(p)
+	}
+}
+
+// hear answers a frame.
+func (g *Guest) hear(p Packet) {
+	type request struct{ sender, target netip.Addr }
+	var asks request
+	switch b := p.Frame[14:]; {
+	case p.EtherType() == etherARP && len(b) >= 28 && uint16(b[7]) == ARPRequest:
+		asks = request{netip.AddrFrom4([4]byte(b[14:18])), netip.AddrFrom4([4]byte(b[24:28]))}
+	case p.EtherType() == etherIPv6 && len(b) >= 64 && b[40] == byte(ipv6.ICMPTypeNeighborSolicitation):
+		asks = request{netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[48:64]))}
+	}
+	agents := asks.target.IsValid() && (asks.sender == netip.IPv4Unspecified() || asks.sender.IsLinkLocalUnicast())
+	if agents && g.opts.Reflects == Before {
+		_ = g.send(p.Frame)
+	}
+	switch {
+	case agents && g.opts.Deaf:
+	case p.EtherType() == etherARP:
+		g.answerARP(p.Frame[14:])
+	case p.EtherType() == etherIPv6:
+		g.answerNDP(p.Frame[14:])
+	}
+	if agents && g.opts.Reflects == After {
+		_ = g.send(p.Frame)
 	}
 }
 

@@ -120,16 +120,16 @@ func (s *Stage) solicitWithoutPause(p *lab.Pod, ips []netip.Addr) (stop func()) 
 	s.Do(err)
 	var sender *probe.Socket
 	s.Do(s.Node.Exec(func() (err error) {
-		sender, err = probe.OpenSocket(probe.MAC("scenario", "q28"))
+		sender, err = probe.OpenSocket()
 		return err
 	}))
 	ctx, cancel := context.WithCancel(s.Context())
 	var done sync.WaitGroup
 	done.Go(func() {
-		for ctx.Err() == nil {
+		for n := uint16(0); ctx.Err() == nil; n++ {
 			for _, ip := range ips {
 				// A full queue is as good as a pause.
-				if err := sender.Send(probe.Target{Ifindex: index, IP: ip}); err != nil && ctx.Err() == nil {
+				if err := sender.Send(probe.Target{Ifindex: index, IP: ip, Source: [6]byte{2, 'q', '2', '8', byte(n >> 8), byte(n)}}); err != nil && ctx.Err() == nil {
 					time.Sleep(time.Millisecond)
 				}
 			}

@@ -1,0 +1,54 @@
+package scenarios
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// foundLiars are pods that behave towards an agent's probes in another way than towards their neighbours.
+var foundLiars = slices.Concat(
+	onOneAndMore(2, Scenario{ID: "D38", Want: Found, Text: "a pod answers for a neighbour's address, and sends the agent's probes back", Play: func(s *Stage) {
+		for i, o := range []lab.GuestOptions{
+			{Reflects: lab.After}, {Reflects: lab.Before}, {Reflects: lab.Before, MAC: net.HardwareAddr{0x52, 0x54, 0, 1, 2, 3}},
+		} {
+			ips := s.Addrs(lab.Bridged, byte(180+i))
+			older := s.Pod(fmt.Sprintf("older%d", i), lab.PodOptions{Addrs: ips})
+			s.Sees(older, ips...)
+			t0 := time.Now()
+			liar := s.PodOn(s.last(), fmt.Sprintf("liar%d", i), lab.PodOptions{Style: lab.Raw})
+			s.startGuests(liar, o, ips)
+			s.Finds(t0, []*lab.Pod{older, liar}, ips...)
+			s.Do(liar.Delete()) // two of them would send every broadcast to and fro
+		}
+	}}),
+	onOneAndMore(2, Scenario{ID: "D39", Want: Found, Text: "a pod in a netns that only a socket holds takes a neighbour's address, and sends all frames back", Play: func(s *Stage) {
+		ips, a := s.Addrs(lab.Bridged, 185), s.last()
+		older, liar := s.Pod("older", lab.PodOptions{Addrs: ips}), s.PodOn(a, "liar", lab.PodOptions{Addrs: a.Addrs(lab.Bridged, 186)})
+		neighbour := s.PodOn(a, "neighbour", lab.PodOptions{Addrs: a.Addrs(lab.Bridged, 187)})
+		s.Sees(older, ips...)
+		s.Sees(liar, liar.Addrs()...)
+		s.Sees(neighbour, neighbour.Addrs()...)
+		s.reflect(liar)
+		s.Do(a.Agent.Stop(), liar.Conceal()) // of one whose netns has just ended the agent waits for the end
+		s.Restart(a)
+		s.Do(a.Agent.WaitReady(s.Context()))
+		if a.Watch = s.T.Watch(a.Agent); len(s.Actors) > 1 {
+			s.WaitAllMembers()
+		}
+		t0 := time.Now()
+		for _, ip := range ips {
+			s.Do(liar.AddAddrOn("eth0", netip.PrefixFrom(ip, ip.BitLen())), neighbour.Solicit(ip))
+			for _, a := range s.Actors {
+				confirmed, err := a.Watch.WaitConfirmed(ip, patience)
+				s.Do(err)
+				s.row.took(0, confirmed.Received.Sub(t0))
+			}
+		}
+		s.row.found = true
+	}}),
+)
