@@ -12,7 +12,7 @@ import (
 
 // foundLiars are pods that behave towards an agent's probes in another way than towards their neighbours.
 var foundLiars = slices.Concat(
-	onOneAndMore(2, Scenario{ID: "D38", Want: Found, Text: "a pod answers for a neighbour's address, and sends the agent's probes back", Play: func(s *Stage) {
+	onOneAndMore(2, Scenario{ID: "D39", Want: Found, Text: "a pod answers for a neighbour's address, and sends the agent's probes back", Play: func(s *Stage) {
 		for i, o := range []lab.GuestOptions{
 			{Reflects: lab.After}, {Reflects: lab.Before}, {Reflects: lab.Before, MAC: net.HardwareAddr{0x52, 0x54, 0, 1, 2, 3}},
 		} {
@@ -26,7 +26,7 @@ var foundLiars = slices.Concat(
 			s.Do(liar.Delete()) // two of them would send every broadcast to and fro
 		}
 	}}),
-	onOneAndMore(2, Scenario{ID: "D39", Want: Found, Text: "a pod in a netns that only a socket holds takes a neighbour's address, and sends all frames back", Play: func(s *Stage) {
+	onOneAndMore(2, Scenario{ID: "D40", Want: Found, Text: "a pod in a netns that only a socket holds takes a neighbour's address, and sends all frames back", Play: func(s *Stage) {
 		ips, a := s.Addrs(lab.Bridged, 185), s.last()
 		older, liar := s.Pod("older", lab.PodOptions{Addrs: ips}), s.PodOn(a, "liar", lab.PodOptions{Addrs: a.Addrs(lab.Bridged, 186)})
 		neighbour := s.PodOn(a, "neighbour", lab.PodOptions{Addrs: a.Addrs(lab.Bridged, 187)})

@@ -154,6 +154,24 @@ var quietWorld = []Scenario{
 			s.Do(victim.Delete())
 		}
 	}},
+	{ID: "Q50", Want: Quiet, MaySuspect: true, Text: "two pods send back what a stranger says whom nobody observes", Config: `
+ignore:
+  interfaces: [stranger0]
+`, Play: func(s *Stage) {
+		ips := s.Addrs(lab.Bridged, 150)
+		stranger := s.Pod("stranger", lab.PodOptions{Addrs: ips, HostInterface: "stranger0"})
+		neighbour := s.Pod("neighbour", lab.PodOptions{Addrs: s.Addrs(lab.Bridged, 151)})
+		s.Sees(neighbour, neighbour.Addrs()...)
+		for i := range 2 {
+			s.Do(s.Pod(fmt.Sprintf("mirror%d", i), lab.PodOptions{Style: lab.Raw}).SendBack())
+		}
+		for end := time.Now().Add(6 * minOverlap); time.Now().Before(end); s.assertQuietFor(minOverlap / 2) {
+			s.Talk(stranger, ips...)
+			for _, ip := range ips {
+				s.Do(stranger.Announce(ip), neighbour.Solicit(ip))
+			}
+		}
+	}},
 	{ID: "Q34", Want: Quiet, MaySuspect: true, Text: "optimistic addresses are used, and then lost to their holders", Play: func(s *Stage) {
 		ip := s.Node.IPv6(34)
 		holder := s.Pod("holder", lab.PodOptions{Addrs: []netip.Addr{ip}})
