@@ -21,6 +21,7 @@ type entry struct {
 	shared      bool       // the configuration declares it shared
 	suppressed  string     // why two holders raise no suspicion now; empty if nothing is suppressed
 	penalties   penalties
+	deaf        []deaf
 	ceased      []ceased // since the conflict was brought up to date
 	story
 
@@ -42,10 +43,13 @@ type binding struct {
 	counted time.Time
 	sources []source
 	refresh refresh
-	check   *check    // while the key is in an open conflict
-	stopped time.Time // when the agent of a remote holder ended in order; zero if it is there
-	leased  lease     // as it was taken last
-	changed bool      // it is in changes.changed
+	// listed: see Sighting.Listed. overheard is when it answered somebody else last.
+	listed    bool
+	overheard time.Time
+	check     *check    // while the key is in an open conflict
+	stopped   time.Time // when the agent of a remote holder ended in order; zero if it is there
+	leased    lease     // as it was taken last
+	changed   bool      // it is in changes.changed
 	ranked
 }
 
@@ -305,8 +309,12 @@ func (h *Holder) describePod(from *Holder) {
 
 // public returns the binding as a copy for callers of the package.
 func (b *binding) public() Binding {
+	ev := b.evidence
+	if ev == Forwarded && b.listed {
+		ev = Silent
+	}
 	return Binding{
-		Key: b.entry.key, Holder: b.holder, Evidence: b.evidence,
+		Key: b.entry.key, Holder: b.holder, Evidence: ev,
 		FirstSeen: b.firstSeen, FoundAtStart: b.atStart, LastSeen: b.lastSeen(), Unreachable: b.check != nil && b.check.noReply > 0,
 	}
 }

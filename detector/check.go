@@ -73,6 +73,7 @@ type round struct {
 	attempts  int
 	sent      time.Time // first report that an attempt was sent; zero until then
 	forwards  bool      // the holder answered, but does not have the address
+	heard     bool      // the holder answered the probe, not only somebody else's
 }
 
 // deferral is the reason why a holder is not probed now, and for how long.
@@ -125,7 +126,11 @@ func (c *check) pair(o *check) {
 	if o.latest.IsZero() || c.latest.Sub(o.latest).Abs() > pairTime || !c.since[o].IsZero() {
 		return
 	}
-	at := schedule.Later(c.latest, o.latest)
+	c.unite(o, schedule.Later(c.latest, o.latest))
+}
+
+// unite notes that two holders have answered in the same rounds since a time.
+func (c *check) unite(o *check, at time.Time) {
 	for _, side := range [...][2]*check{{c, o}, {o, c}} {
 		if side[0].since == nil {
 			side[0].since = make(map[*check]time.Time)

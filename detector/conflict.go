@@ -209,20 +209,31 @@ func conflictID(key Key, occurrence int) string {
 
 // proof says what two rounds have shown of these holders.
 func (c *conflict) proof(holders string) string {
-	configured := 0
+	configured, deaf := 0, 0
 	for _, l := range c.listed {
-		if l.live != nil && l.live.check != nil && l.live.check.configured {
+		switch {
+		case l.live == nil:
+		case l.live.check != nil && l.live.check.configured:
 			configured++
+		case l.live.isDeaf():
+			deaf++
 		}
 	}
-	if configured == 0 {
+	if configured+deaf == 0 {
 		return fmt.Sprintf("%s answered both rounds %s apart", holders, roughly(c.overlap))
 	}
-	by := "1 by the list of its kernel"
-	if configured > 1 {
-		by = fmt.Sprintf("%d by the lists of their kernels", configured)
+	text := fmt.Sprintf("%s had it in both rounds %s apart", holders, roughly(c.overlap))
+	if configured == 1 {
+		text += ", 1 by the list of its kernel"
+	} else if configured > 1 {
+		text += fmt.Sprintf(", %d by the lists of their kernels", configured)
 	}
-	return fmt.Sprintf("%s had it in both rounds %s apart, %s", holders, roughly(c.overlap), by)
+	if deaf == 1 {
+		text += ", 1 by what it answers to others, and not to this node"
+	} else if deaf > 1 {
+		text += fmt.Sprintf(", %d by what they answer to others, and not to this node", deaf)
+	}
+	return text
 }
 
 // pending says why a suspected conflict of these holders is not confirmed yet.

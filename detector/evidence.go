@@ -48,6 +48,11 @@ func (t *table) record(b *binding, s *Sighting, now time.Time) (changed, ok bool
 	if s.Late > 0 {
 		b.entry.record(now, s.Holder.ID, noteLate, roughly(s.Late))
 	}
+	if b.listed = s.Listed; s.Answer && s.Overheard && s.Evidence >= Claimed {
+		b.overheard = schedule.Later(b.overheard, s.At)
+	} else if s.Answer && !b.remote && s.Evidence >= Claimed {
+		b.hears()
+	}
 	kept := ev
 	if s.Evidence == Announced || s.Evidence == Claimed {
 		kept = s.Evidence // counts when the suppression ends

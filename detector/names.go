@@ -13,7 +13,7 @@ import (
 // The names below are part of the JSON documents and metric labels; index 0 is the zero value,
 // which has no name.
 var (
-	evidenceNames = []string{"", "forwarded", "claimed", "configured", "data", "announced", "host"}
+	evidenceNames = []string{"", "forwarded", "silent", "claimed", "configured", "data", "announced", "host"}
 	scopeNames    = []string{"", "same-node", "cross-node", "pod-host"}
 	stateNames    = []string{"", "suspected", "confirmed", "resolved"}
 )

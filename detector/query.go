@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -53,6 +54,9 @@ func (d *Detector) Counts() Counts {
 	c.Keys, c.History = t.due.Len(), len(l.history.list)
 	c.Bindings, c.Open, c.Drills = make(map[Evidence]int), make(map[StateScope]int), map[State]int{Suspected: 0, Confirmed: 0}
 	for ev := Forwarded; ev <= Host; ev++ {
+		if ev == Silent { // counted as Forwarded
+			continue
+		}
 		c.Bindings[ev] = t.ranks[rankOf(ev, true)].Len() - t.remotes[ev]
 		c.Remote += t.remotes[ev]
 	}
@@ -75,6 +79,13 @@ func (d *Detector) Counts() Counts {
 func (d *Detector) Holds(key Key, id HolderID) bool {
 	b := d.table.entries[key].find(id)
 	return b != nil && b.counts()
+}
+
+// Deaf reports whether a holder of this node has the address and answers others, and not this agent. What is known of it stands for its
+// answer.
+func (d *Detector) Deaf(key Key, id HolderID) bool {
+	b := d.table.entries[key].find(id)
+	return b != nil && b.counts() && b.isDeaf()
 }
 
 // SuppressedUntil returns until when a holder is not to be probed again, because it announced the address
@@ -162,19 +173,24 @@ func (e *entry) verdict() string {
 		return c.verdict(e)
 	}
 	var holders []Binding
-	var forwarders []string
+	names := make(map[Evidence][]string)
 	for _, b := range e.bindings {
-		holders = append(holders, b.public())
-		if !b.counts() {
-			forwarders = append(forwarders, b.String())
+		p := b.public()
+		holders = append(holders, p)
+		names[p.Evidence] = append(names[p.Evidence], b.String())
+	}
+	var others []string
+	for _, ev := range []Evidence{Forwarded, Silent} {
+		if list := names[ev]; len(list) > 0 {
+			slices.Sort(list)
+			others = append(others, notCounted[ev]+List(list))
 		}
 	}
-	slices.Sort(forwarders)
-	by := ""
-	if len(forwarders) > 0 {
-		by = "forwarded by " + List(forwarders) + ": not counted"
+	by := strings.Join(others, ", ")
+	if by != "" {
+		by += ": not counted"
 	}
-	if by != "" && len(forwarders) == len(holders) {
+	if by != "" && len(names[Forwarded])+len(names[Silent]) == len(holders) {
 		return "known only as " + by
 	}
 	text := NoConflict(holders, e.shared)
@@ -188,6 +204,9 @@ func (e *entry) verdict() string {
 	}
 	return text + e.flapping()
 }
+
+// notCounted says why such holders do not count.
+var notCounted = map[Evidence]string{Forwarded: "forwarded by ", Silent: "that of a holder that does not answer, "}
 
 // NoConflict says in one clause why the holders of an address are not known as a conflict: those of one node, or of all nodes
 // that answered. shared is whether the configuration allows many.

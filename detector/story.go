@@ -24,6 +24,7 @@ var (
 	noteOtherMAC      = &template{kind: NoteSeen, text: "MAC changed %s", fold: true}
 	noteOtherEvidence = &template{kind: NoteEvidence, text: "evidence now %s", fold: true}
 	noteDataOnly      = &template{kind: NoteEvidence, text: "sends data but did not answer: taken for forwarding, for %s", fold: true, reason: "did not answer"}
+	noteSilent        = &template{kind: NoteUnanswered, text: "has the address and did not answer: silent, for %s", fold: true, reason: "did not answer"}
 	noteForwards      = &template{kind: NoteEvidence, text: "answered for an address it does not have: taken for forwarding, for %s", fold: true, reason: "answers for an address it does not have"}
 	noteForwardsThere = &template{kind: NoteUnanswered, text: "answered its node for an address it does not have%s", reason: "answers for an address it does not have"}
 	noteGone          = &template{kind: NoteWithdrawn, text: "withdrawn: %s", reason: "withdrawn: %s"}
@@ -41,6 +42,7 @@ var (
 	noteAnswer        = &template{kind: NoteAnswered, text: "answered%s", fold: true}
 	noteAnswerAgain   = &template{kind: NoteAnswered, text: "answered the re-check%s", fold: true}
 	noteLate          = &template{kind: NoteUnanswered, text: "answered after %s, which is too late to count", fold: true}
+	noteOverheard     = &template{kind: NoteUnanswered, text: "answered somebody else, and not the probe of this node%s", fold: true}
 	noteRefreshed     = &template{kind: NoteAnswered, text: "answered after a silence%s", fold: true}
 	noteListed        = &template{kind: NoteEvidence, text: "its kernel has the address configured%s", fold: true}
 	noteNoAnswer      = &template{kind: NoteUnanswered, text: "did not answer%s", reason: "did not answer"}

@@ -117,9 +117,10 @@ type Sandbox struct {
 // Evidence is how a binding is known. A higher value is stronger.
 type Evidence uint8
 
-// The kinds of evidence. All but Forwarded support a suspicion, but two claims alone do not.
+// The kinds of evidence. All but Forwarded and Silent support a suspicion, but two claims alone do not.
 const (
 	Forwarded  Evidence = iota + 1 // the holder emits or answers for an address it does not have
+	Silent                         // the holder has the address, uses it or has announced it, and does not answer. Only callers see this: else it is Forwarded
 	Claimed                        // it announced the address unasked on one device, and has it on another
 	Configured                     // its kernel has the address, valid and on a device that is up; nothing there can answer a probe
 	Data                           // it sent IP packets with that source
@@ -155,6 +156,10 @@ type Sighting struct {
 	// Answer: the sighting is an ARP reply, a neighbour advertisement, or a list of the node's own
 	// addresses or, with Configured, of those of the holder's kernel. A round of probes waits for an answer.
 	Answer bool
+	// Overheard: somebody else had asked for the answer.
+	Overheard bool
+	// Listed: the kernel of a local holder has the address, so that the holder does not only forward.
+	Listed bool
 	// Late is how long an answer took that came too late to be one; 0 for all others.
 	Late time.Duration
 	// At is when the packet was seen, on the clock of `now`. For a remote holder, it is when the

@@ -32,12 +32,13 @@ type verifier struct {
 type loss struct {
 	*template
 	arg string
-	// forwards: the holder only forwards, by all that is known. The binding remains.
+	// forwards: the holder only forwards, by all that is known, or is silent. The binding remains.
 	forwards bool
 }
 
 // start probes a holder. Only answers from now on count.
 func (v *verifier) start(b *binding, now time.Time) {
+	v.overhear(b, now)
 	v.round = max(v.round+1, 1) // 0 means any round in a report
 	b.check.phase, b.check.round = probing, round{id: v.round, began: now}
 	if b.remote || b.entry.remotes("") == 0 {
@@ -95,6 +96,7 @@ func (v *verifier) advance(b *binding, now time.Time) *loss {
 // sighted updates the check of a binding by a sighting of its holder. It reports whether that changed anything. The binding may be lost.
 func (v *verifier) sighted(b *binding, s *Sighting, now time.Time) (changed bool, lost *loss) {
 	c := b.check
+	c.heard = c.heard || s.Answer && !s.Overheard || s.Late > 0 // answers to others say nothing of one that is slow
 	switch {
 	case c.phase == probing:
 		switch {
@@ -157,8 +159,11 @@ func (b *binding) pair() {
 // binding ends.
 func (v *verifier) unanswered(b *binding, now time.Time) *loss {
 	c, e, id := b.check, b.entry, b.holder.ID
-	roundName := c.roundName()
+	roundName, deaf := c.roundName(), v.overhear(b, now) || b.isDeaf()
 	c.phase, c.noReply = resting, 0
+	if deaf && (c.proven || len(c.since) > 0) {
+		return nil // until it is not seen any more, or its kernel loses the address
+	}
 	c.unpair()
 	if c.silent.IsZero() {
 		c.silent = c.began
@@ -177,6 +182,9 @@ func (v *verifier) unanswered(b *binding, now time.Time) *loss {
 	case !b.remote && c.forwards:
 		e.record(now, id, noteForwards, suppressed)
 		return &loss{template: noteForwards, forwards: true}
+	case !b.remote && b.listed:
+		e.record(now, id, noteSilent, suppressed)
+		return &loss{template: noteSilent, forwards: true}
 	case !b.remote && b.evidence == Data:
 		e.record(now, id, noteDataOnly, suppressed)
 		return &loss{template: noteDataOnly, forwards: true}

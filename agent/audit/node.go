@@ -14,7 +14,7 @@ func NodeOf(table *observe.Table, bindings []detector.Binding) Node {
 	n := Node{Foreign: make(map[netip.Addr]bool)}
 	for _, b := range bindings {
 		i := table.Interface(b.Holder.Interface)
-		if i == nil || i.Holder != b.Holder.ID || table.Config().Shared(b.Key.IP) || b.Evidence <= detector.Forwarded || b.Evidence >= detector.Host {
+		if i == nil || i.Holder != b.Holder.ID || table.Config().Shared(b.Key.IP) || !b.Evidence.Counts() || b.Evidence >= detector.Host {
 			continue
 		}
 		if i.Pod.Sandbox.ID == "" {

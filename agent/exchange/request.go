@@ -51,6 +51,9 @@ func (x *Exchange) advance(r *request, now time.Time) {
 	switch {
 	case local == nil:
 		x.end(r, detector.Gone, goneReason)
+	case x.Detector.Deaf(r.Key, r.Holder):
+		r.began = now
+		x.end(r, detector.Answered, "")
 	case r.attempts == detector.MaxAttempts && r.forwards:
 		x.end(r, detector.Forwards, "")
 	case r.attempts == detector.MaxAttempts:

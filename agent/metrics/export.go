@@ -34,7 +34,9 @@ func exportLoop(s LoopStats, out *series) {
 	out.add(suspicionsFaded, float64(s.Counts.Faded))
 	out.add(overdue, float64(s.Counts.Overdue))
 	for evidence := detector.Forwarded; evidence <= detector.Host; evidence++ {
-		out.add(bindings, float64(s.Counts.Bindings[evidence]), evidence.String())
+		if evidence != detector.Silent { // among the forwarded
+			out.add(bindings, float64(s.Counts.Bindings[evidence]), evidence.String())
+		}
 	}
 
 	addByLabel(out, interfaces, s.States, interfaceStates...)

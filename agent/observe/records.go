@@ -121,7 +121,7 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 		// A gratuitous packet answers no probe of ours.
 		s.Evidence, s.Answer = detector.Announced, r.Kind == bpf.Answer
 	}
-	if listed || i.Seen && i.View.Holds(r.IP, r.VLAN.Outer, r.VLAN.Inner) {
+	if s.Listed = listed || i.Seen && i.View.Holds(r.IP, r.VLAN.Outer, r.VLAN.Inner); s.Listed {
 		return o, true
 	}
 	if i.claims(r, at, t.interfaces) {

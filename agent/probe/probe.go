@@ -208,7 +208,9 @@ func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sig
 	if i == nil || s.Evidence != detector.Announced && s.Evidence != detector.Configured {
 		return
 	}
-	if _, sent, ours := p.Asked(to); s.Answer && ours {
+	_, sent, ours := p.Asked(to)
+	s.Overheard = s.Answer && !ours && s.Evidence == detector.Announced
+	if s.Answer && ours {
 		s.Late = askedFor
 		if !sent.IsZero() {
 			s.Late = max(0, s.At.Sub(sent))

@@ -178,7 +178,7 @@ func othersWith(lost document.Configured, e document.Explanation) (now, before [
 			b := story.Bindings[n]
 			known[is(b.Holder)] = true
 			switch {
-			case b.Evidence == detector.Forwarded:
+			case !b.Evidence.Counts():
 			case isOwn(b.Holder):
 				now = append(now, fmt.Sprintf("the pod itself, by its interface %s,", cmp.Or(b.Interface, "unknown")))
 			default:

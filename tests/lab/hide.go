@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os/exec"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -79,3 +81,23 @@ func (p *Pod) Hide(a netip.Addr) error {
 
 // Unhide is the opposite.
 func (p *Pod) Unhide() error { return p.change(inner, "delete", p.nl.LinkDel) }
+
+// DropProbes has the pod's kernel drop ARP requests from 0.0.0.0 and solicitations from link-local addresses, as an agent sends them, and
+// nothing that its neighbours send.
+func (p *Pod) DropProbes() error {
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(`
+table arp dupip { chain input { type filter hook input priority filter; arp saddr ip 0.0.0.0 drop; }; }
+table ip6 dupip { chain input { type filter hook input priority filter; ip6 saddr fe80::/10 icmpv6 type nd-neighbor-solicit drop; }; }
+`)
+	var output Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	err := p.Exec(cmd.Start)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		return fmt.Errorf("drop probes in netns %s: %w\n%s", p.Name, err, output.String())
+	}
+	return nil
+}

@@ -1,10 +1,12 @@
 package scenarios
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/dupip/dupip/tests/lab"
@@ -51,4 +53,57 @@ var foundLiars = slices.Concat(
 		}
 		s.row.found = true
 	}}),
+	onOneAndMore(2, Scenario{ID: "D41", Want: Found, Text: "a pod drops the agent's probes only, and a neighbour asks now and then", Play: func(s *Stage) {
+		ips, a := s.Addrs(lab.Bridged, 188), s.last()
+		older := s.Pod("older", lab.PodOptions{Addrs: ips})
+		s.Sees(older, ips...)
+		liar := s.PodOn(a, "liar", lab.PodOptions{Addrs: a.Addrs(lab.Bridged, 189)})
+		s.Sees(liar, liar.Addrs()...)
+		s.Do(liar.DropProbes())
+		for _, ip := range ips {
+			s.Do(liar.AddAddrOn("eth0", netip.PrefixFrom(ip, ip.BitLen())), liar.Announce(ip))
+			s.Talk(liar, ip)
+		}
+		s.SeesSilent(liar, ips...)
+		s.assertQuietFor(2 * minOverlap)
+		s.asked(a, []*lab.Pod{older, liar}, ips)
+	}}),
+	onOneAndMore(2, Scenario{ID: "D41", Want: Found, Text: "the same of a virtual machine", Play: func(s *Stage) {
+		ips, a := s.Addrs(lab.Bridged, 191), s.last()
+		older := s.Pod("older", lab.PodOptions{Addrs: ips})
+		s.Sees(older, ips...)
+		liar := s.PodOn(a, "liar", lab.PodOptions{Style: lab.Raw})
+		for _, ip := range ips {
+			_, err := liar.StartGuest(lab.GuestOptions{Addr: ip, Deaf: true})
+			s.Do(err)
+		}
+		s.asked(a, []*lab.Pod{older, liar}, ips)
+	}}),
 )
+
+// asked has a neighbour on an actor's node ask for addresses every few seconds, until the conflict is found.
+func (s *Stage) asked(a *Actor, holders []*lab.Pod, ips []netip.Addr) {
+	s.Helper()
+	neighbour := s.PodOn(a, "neighbour", lab.PodOptions{Addrs: a.Addrs(lab.Bridged, 190)})
+	s.Sees(neighbour, neighbour.Addrs()...)
+	ctx, cancel := context.WithCancel(s.Context())
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer cancel()
+	t0 := time.Now()
+	asking.Go(func() {
+		for ctx.Err() == nil {
+			for _, ip := range ips {
+				if err := neighbour.Solicit(ip); err != nil && ctx.Err() == nil {
+					s.Error(err)
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(3 * time.Second):
+			}
+		}
+	})
+	s.Finds(t0, holders, ips...)
+	s.StaysOpen(s.Watch().Events()[0].Conflict.ID, holders)
+}

@@ -181,6 +181,12 @@ func (s *Stage) SeesForwarded(p *lab.Pod, ips ...netip.Addr) {
 	}, ips)
 }
 
+// SeesSilent waits until the agent of the pod's node knows that the pod uses or announces addresses of its own, and does not answer for them.
+func (s *Stage) SeesSilent(p *lab.Pod, ips ...netip.Addr) {
+	s.Helper()
+	s.seesWhere(p.Node, p.Name+" is silent", func(b lab.Binding) bool { return b.Netns == p.Name && b.Evidence == "silent" }, ips)
+}
+
 // WaitLost waits until the agent of the pod's node does not take the pod for a holder of the
 // addresses any more.
 func (s *Stage) WaitLost(p *lab.Pod, ips ...netip.Addr) {

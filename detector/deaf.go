@@ -1,0 +1,92 @@
+package detector
+
+import (
+	"slices"
+	"time"
+)
+
+// deafTime is how far an answer to somebody else and a probe of this node that is not answered may be apart.
+const deafTime = 2 * time.Second
+
+// deaf is a holder that answers others, and not this agent: twice it has left a probe unanswered and answered somebody else within deafTime
+// of it. What is silent to everybody is none: that is lawful, and often wanted (NOARP, arp_ignore, the servers of a load balancer).
+//
+// Its answers to others prove what answers to probes prove of others: together with the holders that answered within pairTime of both. It
+// outlives its binding, which ends with each suspicion that fades. An answer to this agent ends it.
+type deaf struct {
+	holder HolderID
+	probed time.Time  // the last probe that counts
+	first  time.Time  // when it answered somebody else first
+	with   []HolderID // who has answered at about that time
+	proved bool       // twice
+}
+
+// deafOf returns what is known of a holder that may be deaf, nil if there is nothing.
+func (e *entry) deafOf(id HolderID) *deaf {
+	for i := range e.deaf {
+		if e.deaf[i].holder == id {
+			return &e.deaf[i]
+		}
+	}
+	return nil
+}
+
+// isDeaf reports whether a holder answers others, and not this agent.
+func (b *binding) isDeaf() bool {
+	d := b.entry.deafOf(b.holder.ID)
+	return d != nil && d.proved
+}
+
+// hears notes an answer of a local holder to this agent: it is not deaf.
+func (b *binding) hears() {
+	b.entry.deaf = slices.DeleteFunc(b.entry.deaf, func(d deaf) bool { return d.holder == b.holder.ID })
+}
+
+// overhear looks at a round that is over. It reports whether the holder has left its probe unanswered and answered somebody else, for the
+// second time.
+func (v *verifier) overhear(b *binding, now time.Time) bool {
+	e, c, id := b.entry, b.check, b.holder.ID
+	if b.remote || c.sent.IsZero() || now.Sub(c.sent) < AnswerTime || c.heard || b.overheard.Sub(c.sent).Abs() > deafTime {
+		return false
+	}
+	e.deaf = slices.DeleteFunc(e.deaf, func(d deaf) bool { return now.Sub(d.probed) >= bindingTTL })
+	d := e.deafOf(id)
+	if d == nil {
+		if len(e.deaf) == maxHolders {
+			e.deaf = slices.Delete(e.deaf, 0, 1)
+		}
+		e.deaf = append(e.deaf, deaf{holder: id, first: b.overheard, with: b.answeredWith()})
+		d = &e.deaf[len(e.deaf)-1]
+	}
+	if d.probed.Equal(c.sent) {
+		return d.proved
+	}
+	d.probed = c.sent
+	e.record(now, id, noteOverheard, "")
+	if b.overheard.Sub(d.first) < v.overlap {
+		return d.proved
+	}
+	d.proved = true
+	both := slices.DeleteFunc(b.answeredWith(), func(other HolderID) bool { return !slices.Contains(d.with, other) })
+	if len(both) == 0 {
+		d.first, d.with = b.overheard, b.answeredWith() // another one has the address now
+		return true
+	}
+	c.latest, c.asked = b.overheard, b.overheard
+	for _, other := range e.bindings {
+		if slices.Contains(both, other.holder.ID) {
+			c.unite(other.check, d.first)
+		}
+	}
+	return true
+}
+
+// answeredWith returns the other holders whose last answer was at about the time of the holder's last one to somebody else.
+func (b *binding) answeredWith() (all []HolderID) {
+	for _, other := range b.entry.bindings {
+		if other != b && other.check != nil && !other.check.latest.IsZero() && other.check.latest.Sub(b.overheard).Abs() <= pairTime {
+			all = append(all, other.holder.ID)
+		}
+	}
+	return all
+}
