@@ -3,6 +3,8 @@ package detector
 import (
 	"slices"
 	"time"
+
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // deafTime is how far an answer to somebody else and a probe of this node that is not answered may be apart.
@@ -74,17 +76,26 @@ func (v *verifier) overhear(b *binding, now time.Time) bool {
 	}
 	c.latest, c.asked = b.overheard, b.overheard
 	for _, other := range e.bindings {
-		if slices.Contains(both, other.holder.ID) {
-			c.unite(other.check, d.first)
+		if o := other.check; slices.Contains(both, other.holder.ID) {
+			if c.proven = c.proven || o.proven; other.overheard.After(o.latest) {
+				o.latest, o.asked = other.overheard, other.overheard
+			}
+			c.unite(o, d.first)
 		}
 	}
 	return true
 }
 
-// answeredWith returns the other holders whose last answer was at about the time of the holder's last one to somebody else.
+// answeredWith returns the other holders that had the address when the holder answered somebody else last: those of a confirmed conflict,
+// and those that answered at about that time.
 func (b *binding) answeredWith() (all []HolderID) {
 	for _, other := range b.entry.bindings {
-		if other != b && other.check != nil && !other.check.latest.IsZero() && other.check.latest.Sub(b.overheard).Abs() <= pairTime {
+		o := other.check
+		if other == b || o == nil {
+			continue
+		}
+		last := schedule.Later(o.latest, other.overheard)
+		if o.proven && o.silent.IsZero() || !last.IsZero() && last.Sub(b.overheard).Abs() <= pairTime {
 			all = append(all, other.holder.ID)
 		}
 	}

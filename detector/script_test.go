@@ -336,7 +336,7 @@ func repeat(line string, from, to, every time.Duration) string {
 
 func TestScripts(t *testing.T) {
 	for _, tt := range slices.Concat(
-		foundTests, configuredTests, quietTests, postponedTests, restoredTests, sharedTests, newcomerTests, remoteTests, forwarderTests,
+		foundTests, configuredTests, quietTests, postponedTests, restoredTests, sharedTests, newcomerTests, remoteTests, forwarderTests, deafTests,
 	) {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, Options{Node: "n1"})

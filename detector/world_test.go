@@ -208,7 +208,7 @@ func (w *world) do(line string) {
 		see(Forwarded)
 	case "answers":
 		s := a.sighting(ip, a.evidence(), w.now)
-		s.Answer = true
+		s.Answer, s.Overheard = true, true
 		w.observe(s)
 	case "loses":
 		delete(a.has, ip)

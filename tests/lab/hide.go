@@ -82,6 +82,9 @@ func (p *Pod) Hide(a netip.Addr) error {
 // Unhide is the opposite.
 func (p *Pod) Unhide() error { return p.change(inner, "delete", p.nl.LinkDel) }
 
+// NoARP switches ARP off at the pod's first interface.
+func (p *Pod) NoARP() error { return p.change(p.Interface, "switch ARP off", p.nl.LinkSetARPOff) }
+
 // DropProbes has the pod's kernel drop ARP requests from 0.0.0.0 and solicitations from link-local addresses, as an agent sends them, and
 // nothing that its neighbours send.
 func (p *Pod) DropProbes() error {

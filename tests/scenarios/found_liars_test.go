@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -68,6 +69,18 @@ var foundLiars = slices.Concat(
 		s.assertQuietFor(2 * minOverlap)
 		s.asked(a, []*lab.Pod{older, liar}, ips)
 	}}),
+	onOneAndMore(2, Scenario{ID: "D42", Want: Found, Text: "settings that decide whom a pod answers: arp_ignore 2, arp_filter, rp_filter", Play: func(s *Stage) {
+		for i, settings := range [][]string{{"arp_ignore", "2"}, {"arp_filter", "1"}, {"rp_filter", "1"}} {
+			ips := s.Addrs(lab.Bridged, byte(200+i))[:1]
+			older, p := s.Pod(fmt.Sprintf("older%d", i), lab.PodOptions{Addrs: ips}), s.PodOn(s.last(), settings[0], lab.PodOptions{Addrs: s.last().Addrs(lab.Bridged, byte(204+i))})
+			s.Sees(older, ips...)
+			s.Sees(p, p.Addrs()...)
+			s.Do(p.Sysctl("ipv4/conf/all/"+settings[0], settings[1]))
+			t0 := time.Now()
+			s.Do(p.AddAddr(ips[0]))
+			s.Finds(t0, []*lab.Pod{older, p}, ips...)
+		}
+	}}),
 	onOneAndMore(2, Scenario{ID: "D41", Want: Found, Text: "the same of a virtual machine", Play: func(s *Stage) {
 		ips, a := s.Addrs(lab.Bridged, 191), s.last()
 		older := s.Pod("older", lab.PodOptions{Addrs: ips})
@@ -80,6 +93,37 @@ var foundLiars = slices.Concat(
 		s.asked(a, []*lab.Pod{older, liar}, ips)
 	}}),
 )
+
+// quietLiars are pods that are lawfully silent.
+var quietLiars = onOneAndMore(2, Scenario{ID: "Q51", Want: Quiet, MaySuspect: true, Text: "pods that have an address and answer nobody: NOARP, arp_ignore 8; on lo with arp_ignore 1", Play: func(s *Stage) {
+	ips, a := s.Addrs(lab.Bridged, 192)[:1], s.last()
+	older := s.Pod("older", lab.PodOptions{Addrs: ips})
+	s.Sees(older, ips...)
+	neighbour := s.PodOn(a, "neighbour", lab.PodOptions{Addrs: a.Addrs(lab.Bridged, 193)})
+	s.Sees(neighbour, neighbour.Addrs()...)
+	var silent []*lab.Pod
+	for i, silence := range []func(p *lab.Pod) error{
+		func(p *lab.Pod) error { return errors.Join(p.NoARP(), p.AddAddrOn("eth0", netip.PrefixFrom(ips[0], 32))) },
+		func(p *lab.Pod) error {
+			return errors.Join(p.Sysctl("ipv4/conf/eth0/arp_ignore", "8"), p.AddAddrOn("eth0", netip.PrefixFrom(ips[0], 32)))
+		},
+		func(p *lab.Pod) error {
+			return errors.Join(p.Sysctl("ipv4/conf/all/arp_ignore", "1"), p.AddAddrOn("lo", netip.PrefixFrom(ips[0], 32)))
+		},
+	} {
+		p := s.PodOn(a, fmt.Sprintf("silent%d", i), lab.PodOptions{Addrs: a.Addrs(lab.Bridged, byte(194+i))})
+		s.Sees(p, p.Addrs()...)
+		s.Do(silence(p))
+		silent = append(silent, p)
+	}
+	for end := time.Now().Add(6 * minOverlap); time.Now().Before(end); s.assertQuietFor(minOverlap / 2) {
+		s.Do(neighbour.Solicit(ips[0]))
+		for _, p := range silent {
+			s.Talk(p, ips...)
+		}
+	}
+	s.SeesSilent(silent[0], ips...)
+}})
 
 // asked has a neighbour on an actor's node ask for addresses every few seconds, until the conflict is found.
 func (s *Stage) asked(a *Actor, holders []*lab.Pod, ips []netip.Addr) {
