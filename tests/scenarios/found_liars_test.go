@@ -32,10 +32,8 @@ var foundLiars = slices.Concat(
 	onOneAndMore(2, Scenario{ID: "D40", Want: Found, Text: "a pod in a netns that only a socket holds takes a neighbour's address, and sends all frames back", Play: func(s *Stage) {
 		ips, a := s.Addrs(lab.Bridged, 185), s.last()
 		older, liar := s.Pod("older", lab.PodOptions{Addrs: ips}), s.PodOn(a, "liar", lab.PodOptions{Addrs: a.Addrs(lab.Bridged, 186)})
-		neighbour := s.PodOn(a, "neighbour", lab.PodOptions{Addrs: a.Addrs(lab.Bridged, 187)})
 		s.Sees(older, ips...)
 		s.Sees(liar, liar.Addrs()...)
-		s.Sees(neighbour, neighbour.Addrs()...)
 		s.reflect(liar)
 		s.Do(a.Agent.Stop(), liar.Conceal()) // of one whose netns has just ended the agent waits for the end
 		s.Restart(a)
@@ -43,9 +41,10 @@ var foundLiars = slices.Concat(
 		if a.Watch = s.T.Watch(a.Agent); len(s.Actors) > 1 {
 			s.WaitAllMembers()
 		}
+		defer s.asks(a, time.Second, ips)()
 		t0 := time.Now()
 		for _, ip := range ips {
-			s.Do(liar.AddAddrOn("eth0", netip.PrefixFrom(ip, ip.BitLen())), neighbour.Solicit(ip))
+			s.Do(liar.AddAddrOn("eth0", netip.PrefixFrom(ip, ip.BitLen())))
 			for _, a := range s.Actors {
 				confirmed, err := a.Watch.WaitConfirmed(ip, patience)
 				s.Do(err)
@@ -67,7 +66,7 @@ var foundLiars = slices.Concat(
 		}
 		s.SeesSilent(liar, ips...)
 		s.assertQuietFor(2 * minOverlap)
-		s.asked(a, []*lab.Pod{older, liar}, ips)
+		s.findsDeaf(a, []*lab.Pod{older, liar}, ips)
 	}}),
 	onOneAndMore(2, Scenario{ID: "D42", Want: Found, Text: "settings that decide whom a pod answers: arp_ignore 2, arp_filter, rp_filter", Play: func(s *Stage) {
 		for i, settings := range [][]string{{"arp_ignore", "2"}, {"arp_filter", "1"}, {"rp_filter", "1"}} {
@@ -90,17 +89,16 @@ var foundLiars = slices.Concat(
 			_, err := liar.StartGuest(lab.GuestOptions{Addr: ip, Deaf: true})
 			s.Do(err)
 		}
-		s.asked(a, []*lab.Pod{older, liar}, ips)
+		s.findsDeaf(a, []*lab.Pod{older, liar}, ips)
 	}}),
 )
 
-// quietLiars are pods that are lawfully silent.
-var quietLiars = onOneAndMore(2, Scenario{ID: "Q51", Want: Quiet, MaySuspect: true, Text: "pods that have an address and answer nobody: NOARP, arp_ignore 8; on lo with arp_ignore 1", Play: func(s *Stage) {
+// quietSilent are pods that are lawfully silent, whoever asks.
+var quietSilent = onOneAndMore(2, Scenario{ID: "Q51", Want: Quiet, MaySuspect: true, Text: "pods that have an address and answer nobody: NOARP, arp_ignore 8; on lo with arp_ignore 1", Play: func(s *Stage) {
 	ips, a := s.Addrs(lab.Bridged, 192)[:1], s.last()
 	older := s.Pod("older", lab.PodOptions{Addrs: ips})
 	s.Sees(older, ips...)
-	neighbour := s.PodOn(a, "neighbour", lab.PodOptions{Addrs: a.Addrs(lab.Bridged, 193)})
-	s.Sees(neighbour, neighbour.Addrs()...)
+	defer s.asks(a, time.Second, ips)()
 	var silent []*lab.Pod
 	for i, silence := range []func(p *lab.Pod) error{
 		func(p *lab.Pod) error { return errors.Join(p.NoARP(), p.AddAddrOn("eth0", netip.PrefixFrom(ips[0], 32))) },
@@ -117,7 +115,6 @@ var quietLiars = onOneAndMore(2, Scenario{ID: "Q51", Want: Quiet, MaySuspect: tr
 		silent = append(silent, p)
 	}
 	for end := time.Now().Add(6 * minOverlap); time.Now().Before(end); s.assertQuietFor(minOverlap / 2) {
-		s.Do(neighbour.Solicit(ips[0]))
 		for _, p := range silent {
 			s.Talk(p, ips...)
 		}
@@ -125,16 +122,13 @@ var quietLiars = onOneAndMore(2, Scenario{ID: "Q51", Want: Quiet, MaySuspect: tr
 	s.SeesSilent(silent[0], ips...)
 }})
 
-// asked has a neighbour on an actor's node ask for addresses every few seconds, until the conflict is found.
-func (s *Stage) asked(a *Actor, holders []*lab.Pod, ips []netip.Addr) {
+// asks has a neighbour on an actor's node ask for addresses every few seconds, until stop is called.
+func (s *Stage) asks(a *Actor, every time.Duration, ips []netip.Addr) (stop func()) {
 	s.Helper()
 	neighbour := s.PodOn(a, "neighbour", lab.PodOptions{Addrs: a.Addrs(lab.Bridged, 190)})
 	s.Sees(neighbour, neighbour.Addrs()...)
 	ctx, cancel := context.WithCancel(s.Context())
 	var asking sync.WaitGroup
-	defer asking.Wait()
-	defer cancel()
-	t0 := time.Now()
 	asking.Go(func() {
 		for ctx.Err() == nil {
 			for _, ip := range ips {
@@ -144,10 +138,19 @@ func (s *Stage) asked(a *Actor, holders []*lab.Pod, ips []netip.Addr) {
 			}
 			select {
 			case <-ctx.Done():
-			case <-time.After(3 * time.Second):
+			case <-time.After(every):
 			}
 		}
 	})
-	s.Finds(t0, holders, ips...)
-	s.StaysOpen(s.Watch().Events()[0].Conflict.ID, holders)
+	stop = sync.OnceFunc(func() { cancel(); asking.Wait() })
+	s.Cleanup(stop)
+	return stop
+}
+
+// findsDeaf finds holders of which one answers others only: a neighbour asks every three seconds.
+func (s *Stage) findsDeaf(a *Actor, holders []*lab.Pod, ips []netip.Addr) {
+	s.Helper()
+	t0 := time.Now()
+	defer s.asks(a, 3*time.Second, ips)()
+	s.StaysOpen(s.Finds(t0, holders, ips...)[0].Conflict.ID, holders)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-var mustStayQuiet = slices.Concat(quietLiars, quietLifecycle, quietMoves, quietOtherNetworks, quietClaims, quietChurn, quietCNI, quietRestart, quietHostile,
+var mustStayQuiet = slices.Concat(quietSilent, quietLifecycle, quietMoves, quietOtherNetworks, quietClaims, quietChurn, quietCNI, quietRestart, quietHostile,
 	quietForwarding, quietAnswers, quietSources, quietNetworks, quietSolicitation, quietApart, quietReboot, quietClock, quietWorld, quietInside, quietIPv6Only, quietWithDevices)
 
 // quietLifecycle are addresses that move between pods.
