@@ -105,7 +105,6 @@ var dropAdvice = map[string]string{
 
 	"too many addresses, devices or routes of a pod": "a pod has very many addresses or devices: not all of them are known",
 	"memory of a pod's own probes full":              "a pod probes very many addresses: it may scan",
-	"memory of sent probes full":                     "a pod has very many addresses: late answers count as none",
 }
 
 // checkDrops finds what the agent dropped.
