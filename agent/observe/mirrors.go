@@ -149,7 +149,7 @@ func (m *Mirrors) judge(i *Interface, r *bpf.Record, at time.Time) said {
 		asked = at.Add(-heardFor) // by nobody before
 	}
 	switch mirrors := m.mirrors(i, at); {
-	case !mirrors && !(ours && r.Kind == bpf.Answer):
+	case !mirrors && (!ours || r.Kind != bpf.Answer):
 		return own
 	case r.Kind != bpf.Answer && r.Kind != bpf.Gratuitous, m.before(i, r, at):
 		return repeated

@@ -101,7 +101,9 @@ var quietSilent = onOneAndMore(2, Scenario{ID: "Q51", Want: Quiet, MaySuspect: t
 	defer s.asks(a, time.Second, ips)()
 	var silent []*lab.Pod
 	for i, silence := range []func(p *lab.Pod) error{
-		func(p *lab.Pod) error { return errors.Join(p.NoARP(), p.AddAddrOn("eth0", netip.PrefixFrom(ips[0], 32))) },
+		func(p *lab.Pod) error {
+			return errors.Join(p.NoARP(), p.AddAddrOn("eth0", netip.PrefixFrom(ips[0], 32)))
+		},
 		func(p *lab.Pod) error {
 			return errors.Join(p.Sysctl("ipv4/conf/eth0/arp_ignore", "8"), p.AddAddrOn("eth0", netip.PrefixFrom(ips[0], 32)))
 		},
