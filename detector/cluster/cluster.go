@@ -211,6 +211,8 @@ type Member struct {
 	Unacked int `json:"unacked"`
 	// Namesake: another member of the same node name is alive, too. That is a finding of its own.
 	Namesake bool `json:"namesake,omitzero"`
+	// Doubled: another member of the same node name is there at another address, perhaps for a moment only.
+	Doubled bool `json:"-"`
 	// From AwayFrom to AwayUntil it, or this node, was cut off for the last time; zero if that never was, or for less than a
 	// minute.
 	AwayFrom  time.Time `json:"-"`

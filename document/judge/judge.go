@@ -20,8 +20,8 @@ type Context struct {
 	Now time.Time
 	// Away are the times when nodes were lost, by NodeID.
 	Away map[string][]Away
-	// Namesakes are the names that two live members of the cluster have.
-	Namesakes map[string]bool
+	// Namesakes are the names that two live members of the cluster have, Doubled those that two have now, perhaps for a moment only.
+	Namesakes, Doubled map[string]bool
 }
 
 // Away is when a node was lost, and came back.
@@ -29,13 +29,16 @@ type Away struct{ From, Until time.Time }
 
 // Around returns what a member knows besides conflicts: the names that two live agents have, and when it had lost others.
 func Around(members []cluster.Member) Context {
-	c := Context{Away: make(map[string][]Away), Namesakes: make(map[string]bool)}
+	c := Context{Away: make(map[string][]Away), Namesakes: make(map[string]bool), Doubled: make(map[string]bool)}
 	for _, m := range members {
 		if m.Role != cluster.Agent || !m.Live() {
 			continue
 		}
 		if m.Namesake {
 			c.Namesakes[m.Name] = true
+		}
+		if m.Doubled {
+			c.Doubled[m.Name] = true
 		}
 		if !m.AwayFrom.IsZero() {
 			c.Away[m.NodeID()] = []Away{{From: m.AwayFrom, Until: m.AwayUntil}}
@@ -89,6 +92,9 @@ type judging struct {
 func (j *judging) decide(ctx Context, made *document.Judgement) string {
 	if made.Nodes = j.namesakes(ctx); made.Nodes != nil {
 		return document.CauseNamesakes
+	}
+	if made.Nodes = j.doubled(ctx); made.Nodes != nil {
+		return document.CauseComing
 	}
 	j.dead()
 	live := j.open()

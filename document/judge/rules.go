@@ -28,6 +28,12 @@ func (j *judging) namesakes(ctx Context) (ids []string) {
 	return ids
 }
 
+// doubled returns the nodes of holders whose name another live member has now: a machine that was booted anew at another address, a
+// namesake, or somebody who only says so. By such a name nothing is removed.
+func (j *judging) doubled(ctx Context) []string {
+	return j.nodes(j.open(), func(b document.Binding) bool { return ctx.Doubled[b.Node] && !j.over })
+}
+
 // gone reports whether a holder has gone; all of those of a conflict that is over have.
 func (j *judging) gone(b document.Binding) bool { return b.Gone && !j.over }
 

@@ -294,7 +294,7 @@ func TestAround(t *testing.T) {
 		member("n3", func(m *cluster.Member) { m.State = cluster.Dead }),
 		member("n4", func(m *cluster.Member) { m.Role = cluster.Reporter }),
 	})
-	if want := (Context{Away: map[string][]Away{"n1/boot-n1": {{away, now}}}, Namesakes: map[string]bool{"n1": true}}); !reflect.DeepEqual(c, want) {
+	if want := (Context{Away: map[string][]Away{"n1/boot-n1": {{away, now}}}, Namesakes: map[string]bool{"n1": true}, Doubled: map[string]bool{}}); !reflect.DeepEqual(c, want) {
 		t.Errorf("%+v", c)
 	}
 }

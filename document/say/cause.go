@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 )
 
@@ -19,6 +20,9 @@ func (v *voice) cause() string {
 	case document.CauseEnding:
 		return v.say(1, "Fewer than two live holders [are|were] left: the conflict [ends|ended] by itself.")
 	case document.CauseComing:
+		if text := v.doubled(); text != "" {
+			return text
+		}
 		late := v.coming()
 		return v.say(len(late), "Not all facts about %s [have|have|had|had] come from [its node|their nodes|its node|their nodes] yet.", v.list(late))
 	case document.CauseLeftOver:
@@ -55,6 +59,15 @@ func (v *voice) cause() string {
 		return v.unknown(open)
 	}
 	return "" // a judgement of another version may have another cause
+}
+
+// doubled says which node names two machines have now, empty if facts are missing instead.
+func (v *voice) doubled() string {
+	names := distinct(each(v.c.Judgement.Nodes, cluster.NodeName))
+	if len(names) == 0 {
+		return ""
+	}
+	return v.say(len(names), "Two machines [have|have|had|had] the name "+Conjoin(names)+": one was booted anew a moment ago, or is a namesake.")
 }
 
 // coming are the live holders whose facts have not come.

@@ -15,6 +15,9 @@ func (v *voice) question() []document.Step {
 	case document.CauseEnding:
 		return []document.Step{{Text: "Wait: nothing is to be removed"}}
 	case document.CauseComing:
+		if v.doubled() != "" {
+			return []document.Step{{Text: `Wait 30 seconds and look again. If both machines are still there then, "dupip nodes" has their addresses`}}
+		}
 		return []document.Step{{Text: "Wait 3 seconds and look again: facts about " + v.list(v.coming()) + " are still on their way"}}
 	case document.CauseDeleted:
 		return v.leaveSteps()

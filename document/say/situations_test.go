@@ -173,6 +173,7 @@ func situations() []situation {
 		{"a node does not answer", judged(document.CauseUnreachable, open, bothOpen, holder("web-0"), holder("db-11", node("b"), unreachable))},
 		{"one has gone", judged(document.CauseEnding, certain, "0 remove gone, 1 keep last", holder("web-0", gone), holder("db-11"))},
 		{"K. facts are on their way", judged(document.CauseComing, open, bothOpen, holder("web-0"), holder("db-11", node("b"), noFacts))},
+		{"two machines have a node's name, perhaps for a moment", nodes(judged(document.CauseComing, open, bothOpen, holder("web-0"), holder("db-11", node("b"))), "b/"+boot("b"))},
 		{"the nodes had lost each other", apart(given(yes))},
 		{"G. the facts do not decide", two(document.CauseUnknown)},
 		{"each book has its own pod", with(two(document.CauseUnknown), func(c *document.Conflict) {

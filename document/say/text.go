@@ -293,6 +293,9 @@ func (v *voice) causeAndOrder() (fact, order string) {
 	case document.CauseEnding:
 		return v.say(1, "Fewer than two live holders [are|were] left."), "Wait: it ends by itself."
 	case document.CauseComing:
+		if text := v.doubled(); text != "" {
+			return text, "Wait 30 seconds."
+		}
 		return v.say(1, "Facts about %s [are|were] still on their way.", cmp.Or(v.few(v.coming()), "the holders")), "Wait 3 seconds."
 	case document.CauseSharedRange:
 		if len(nodes) == 1 {

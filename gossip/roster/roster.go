@@ -309,7 +309,7 @@ func (r *Roster) Members(now time.Time) iter.Seq2[*Node, cluster.Member] {
 			}
 			for _, o := range n.runs {
 				m := o.Member
-				m.Namesake = isNamesake(r.byName[n.Name], o, now)
+				m.Namesake, m.Doubled = beside(r.byName[n.Name], o, now)
 				if (m.Namesake || o == n.Run) && !yield(n, m) {
 					return
 				}
@@ -318,16 +318,17 @@ func (r *Roster) Members(now time.Time) iter.Seq2[*Node, cluster.Member] {
 	}
 }
 
-// isNamesake reports whether another agent of the same node name is there for as long, at another address.
-func isNamesake(nodes []*Node, o *Run, now time.Time) bool {
+// beside reports whether another agent of the same node name is there at another address, and whether it is a namesake: there for long.
+func beside(nodes []*Node, o *Run, now time.Time) (namesake, doubled bool) {
 	for _, n := range nodes {
 		for _, other := range n.runs {
-			if other.Address != o.Address && min(now.Sub(other.Since), now.Sub(o.Since)) >= cluster.NamesakesAfter {
-				return true
+			if other.Address != o.Address {
+				doubled = true
+				namesake = namesake || min(now.Sub(other.Since), now.Sub(o.Since)) >= cluster.NamesakesAfter
 			}
 		}
 	}
-	return false
+	return namesake, doubled
 }
 
 // Agents choose the keepers of an address by rendezvous hashing: every node has a score for every key, and the nodes
