@@ -2,6 +2,7 @@ package say
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,7 +12,33 @@ import (
 	"github.com/dupip/dupip/document/merge"
 )
 
-// commonSteps are the steps that end many confirmed conflicts at once: ranges that nodes share, and machines of one name.
+// fewOthers is with how many nodes a node may share addresses before that is one fault of its own.
+const fewOthers = 3
+
+// claimant returns the node that shares addresses with more than fewOthers others, which do not: it has a wrong range, is a clone, or somebody
+// with the gossip key speaks for it. It is empty if there is none, or more than one, which then share a range.
+func claimant(pairs []document.Pair) (node string, others []string) {
+	of := make(map[string][]string)
+	for _, p := range pairs {
+		if len(p.Nodes) == 2 && withoutBoot(p.Nodes[0]) != withoutBoot(p.Nodes[1]) {
+			of[p.Nodes[0]], of[p.Nodes[1]] = append(of[p.Nodes[0]], p.Nodes[1]), append(of[p.Nodes[1]], p.Nodes[0])
+		}
+	}
+	maps.DeleteFunc(of, func(_ string, others []string) bool { return len(others) <= fewOthers })
+	if len(of) != 1 {
+		return "", nil
+	}
+	for node, others = range of {
+		slices.Sort(others)
+	}
+	return node, others
+}
+
+// claims reports whether a pair is one of a claimant.
+func claims(p document.Pair, node string) bool { return node != "" && slices.Contains(p.Nodes, node) }
+
+// commonSteps are the steps that end many confirmed conflicts at once: ranges that nodes share, a node that has those of others, and machines
+// of one name.
 func commonSteps(doc document.Conflicts) (list []document.Step) {
 	confirmed := slices.DeleteFunc(slices.Clone(doc.Conflicts), func(c document.Conflict) bool { return c.State != detector.Confirmed || c.Drill })
 	ids := make(map[string]string) // NodeIDs by the names of nodes in pairs
@@ -27,9 +54,10 @@ func commonSteps(doc document.Conflicts) (list []document.Step) {
 		}
 	}
 	var shared, machines []string
+	claimer, victims := claimant(doc.Pairs)
 	for _, p := range doc.Pairs {
 		switch {
-		case len(p.Nodes) != 2:
+		case len(p.Nodes) != 2, claims(p, claimer):
 		case withoutBoot(p.Nodes[0]) == withoutBoot(p.Nodes[1]):
 			machines = append(machines, p.Nodes...)
 		case p.Addresses > document.FewShared && !isLocal(p, confirmed):
@@ -37,6 +65,13 @@ func commonSteps(doc document.Conflicts) (list []document.Step) {
 		}
 	}
 	machines, shared = unique(machines), unique(shared)
+	if claimer != "" {
+		list = append(list, document.Step{
+			Text: fmt.Sprintf("%s has addresses of %s: look at that node before you delete a pod of another one. It has a wrong range, is a clone, or somebody who has the "+
+				"gossip key speaks in its name. If the API server has no such node, or its machine is not what it should be, shut that down, and rotate the key", claimer, few(victims)),
+			Command: readRanges,
+		}, drainStep(ids[claimer], claimer))
+	}
 	if len(machines) > 0 {
 		list = append(list, document.Step{
 			Text: Conjoin(machines) + ` are machines with one node name. Shut down the one that should not run: the API server knows the boot id ` +
@@ -132,7 +167,14 @@ func localBridges(c document.Conflict) (bridges []string) {
 // Pairs names the nodes that share many addresses, or some that are in none of the conflicts: if a whole prefix has two holders,
 // that is one fault, not hundreds. Only the first most pairs are listed.
 func Pairs(doc document.Conflicts, most int) (lines []string) {
+	claimer, victims := claimant(doc.Pairs)
+	if claimer != "" {
+		lines = append(lines, fmt.Sprintf("%s has addresses of %s", claimer, few(victims)))
+	}
 	for _, pair := range doc.Pairs {
+		if claims(pair, claimer) {
+			continue
+		}
 		isListed := func(c document.Conflict) bool { return isBetween(c, pair) }
 		if pair.Addresses <= document.FewShared && (len(pair.Nodes) != 2 || slices.ContainsFunc(doc.Conflicts, isListed)) {
 			continue

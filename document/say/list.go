@@ -35,6 +35,7 @@ const (
 // Entries are what to do about the open conflicts of a list: first what ends many of them at once.
 func Entries(doc document.Conflicts) (list []Entry) {
 	ranges := commonSteps(doc)
+	claimer, _ := claimant(doc.Pairs)
 	var judged, suspected []document.Conflict
 	var drills []string
 	more := 0
@@ -45,7 +46,7 @@ func Entries(doc document.Conflicts) (list []Entry) {
 			drills = append(drills, c.IP.String())
 		case c.State == detector.Suspected:
 			suspected = append(suspected, c)
-		case isShared(doc, c):
+		case isShared(doc, c, claimer):
 		case c.Judgement == nil:
 			more++
 		default:
@@ -199,9 +200,9 @@ func brief(judged []document.Conflict, more int) (list []Entry, last string) {
 }
 
 // isShared reports whether a conflict is between two nodes for which [commonSteps] has a step.
-func isShared(doc document.Conflicts, c document.Conflict) bool {
+func isShared(doc document.Conflicts, c document.Conflict, claimer string) bool {
 	return slices.ContainsFunc(doc.Pairs, func(p document.Pair) bool {
-		return p.Addresses > document.FewShared && isBetween(c, p) &&
+		return (p.Addresses > document.FewShared || claims(p, claimer)) && isBetween(c, p) &&
 			(c.Judgement == nil || c.Judgement.Cause == document.CauseSharedRange || c.Judgement.Cause == document.CauseNamesakes)
 	})
 }

@@ -141,7 +141,7 @@ func TestIsShared(t *testing.T) {
 		"other boots":  {document.Pair{Nodes: []string{"n1 (boot cccccccc)", "n2"}, Addresses: many}, between, false},
 		"no two nodes": {document.Pair{Nodes: []string{"n1"}, Addresses: many}, between, false},
 	} {
-		if got := isShared(document.Conflicts{Pairs: []document.Pair{test.pair}}, test.c); got != test.want {
+		if got := isShared(document.Conflicts{Pairs: []document.Pair{test.pair}}, test.c, ""); got != test.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

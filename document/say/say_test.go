@@ -184,6 +184,15 @@ func TestWordsOfManyConflicts(t *testing.T) {
 		{"a range of two nodes, and a drill", document.Conflicts{
 			Conflicts: []document.Conflict{with(between, func(c *document.Conflict) { c.Drill = true })}, Pairs: []document.Pair{pair(40, "n1", "n2")},
 		}},
+		{"a node has addresses of four others", document.Conflicts{
+			Conflicts: []document.Conflict{between}, Pairs: []document.Pair{pair(2, "n1", "n2"), pair(1, "n1", "n3"), pair(40, "n1", "n4"), pair(1, "n5", "n1"), pair(1, "n5", "n3")},
+		}},
+		{"four nodes share a range", document.Conflicts{
+			Conflicts: []document.Conflict{between}, Pairs: []document.Pair{
+				pair(9, "n1", "n2"), pair(9, "n1", "n3"), pair(9, "n1", "n4"), pair(9, "n1", "n5"), pair(9, "n2", "n3"), pair(9, "n2", "n4"), pair(9, "n2", "n5"),
+				pair(9, "n3", "n4"), pair(9, "n3", "n5"), pair(9, "n4", "n5"),
+			},
+		}},
 		{"machines of one name", document.Conflicts{Conflicts: []document.Conflict{between}, Pairs: []document.Pair{pair(40, "n1 (boot aaaaaaaa)", "n1 (boot bbbbbbbb)")}}},
 		{"a range of a bridge", document.Conflicts{Conflicts: []document.Conflict{bridges(between)}, Pairs: []document.Pair{pair(40, "n1", "n2")}}},
 		{"nodes without a conflict in the list", document.Conflicts{Pairs: []document.Pair{pair(40, "n1", "n2")}}},
