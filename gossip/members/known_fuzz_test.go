@@ -1,6 +1,7 @@
 package members
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,14 +29,12 @@ func FuzzKnown(f *testing.F) {
 				t.Errorf("%s is no address of a node", at)
 			}
 		}
-		there := set(p.last...)
-		if len(there) == 0 {
-			return
+		written, err := json.Marshal(map[string]any{"members": p.last}) // as write does it, which waits for the disk
+		if err != nil || os.WriteFile(path, written, 0o600) != nil {
+			t.Fatal(err)
 		}
-		p.write(there)
-		again := openKnown(path)
-		if p.err != nil || again.err != nil || !slices.Equal(again.last, p.last) {
-			t.Errorf("%v, %v; written and read %v, %v", p.last, p.err, again.last, again.err)
+		if again := openKnown(path); again.err != nil || !slices.Equal(again.last, p.last) {
+			t.Errorf("%v; written and read %v, %v", p.last, again.last, again.err)
 		}
 	})
 }
