@@ -90,14 +90,14 @@ type intruder struct{ *transport.Transport }
 func (intruder) Receive(wire.MemberID, netip.AddrPort, []byte) {}
 func (intruder) Serve(context.Context, []byte) []byte          { return nil }
 
-func newIntruder(t *testing.T) intruder {
+func newIntruder(t testing.TB, keyFile string) intruder {
 	t.Helper()
 	sockets, err := transport.Listen("127.0.0.1", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	other, err := transport.New(transport.Options{
-		ID: 99, Label: "test", KeyFile: testKey(), Handler: intruder{}, MemberID: nameID, Sockets: sockets, AllowLocal: true,
+		ID: 99, Label: "test", KeyFile: keyFile, Handler: intruder{}, MemberID: nameID, Sockets: sockets, AllowLocal: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func allocated() uint64 {
 
 // What somebody with the key sends costs little more memory than its bytes, is counted, and ends the stream.
 func TestHostileMemberlist(t *testing.T) {
-	victim, other := open(t, nil, 1), newIntruder(t)
+	victim, other := open(t, nil, 1), newIntruder(t, testKey())
 	for name, message := range map[string]string{
 		"a million members announced":     pushPull(1_000_000, 0),
 		"negative numbers of members":     pushPull(-1, 0),
@@ -176,7 +176,7 @@ func TestHostileMemberlist(t *testing.T) {
 
 // Lists of the largest clusters arrive, and as many streams as there may be hold a bounded part of the memory while theirs do not end.
 func TestListsOfMembers(t *testing.T) {
-	victim, other := open(t, nil, 1), newIntruder(t)
+	victim, other := open(t, nil, 1), newIntruder(t, testKey())
 	var entries []string
 	for i := range 5000 {
 		entries = append(entries, entry(1+i, "v1.2.3-45-g0123456789ab"))

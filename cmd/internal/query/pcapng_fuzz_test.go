@@ -42,7 +42,7 @@ func FuzzPcapng(f *testing.F) {
 		count := 0
 		for n, c := range a.Captures {
 			for _, f := range c.Frames {
-				if count++; frames[fmt.Sprint(n, f.At.UnixNano(), max(f.Length, len(f.Data)), f.Data)] == 0 {
+				if count++; frames[fmt.Sprint(n, f.At.UnixNano(), max(f.Length, len(f.Data)), string(f.Data))] == 0 {
 					t.Errorf("a frame of holder %d is missing: %v", n, f)
 				}
 			}
@@ -80,7 +80,7 @@ func readPcapng(t *testing.T, file []byte) (frames map[string]int, holders []str
 			holders = append(holders, string(options[4:4+le.Uint16(options[2:])])) // its name is the first
 		case packetBlock:
 			captured := int(le.Uint32(body[12:]))
-			frames[fmt.Sprint(le.Uint32(body), int64(uint64(le.Uint32(body[4:]))<<32|uint64(le.Uint32(body[8:]))), le.Uint32(body[16:]), body[20:20+captured])]++
+			frames[fmt.Sprint(le.Uint32(body), int64(uint64(le.Uint32(body[4:]))<<32|uint64(le.Uint32(body[8:]))), le.Uint32(body[16:]), string(body[20:20+captured]))]++
 			options = body[20+captured+(-captured&3):]
 		}
 		for end := false; !end; {

@@ -2,6 +2,8 @@ package books
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +42,7 @@ func FuzzObject(f *testing.F) {
 			}
 			return n
 		}
-		before := total()
+		before, known := total(), slices.Collect(maps.Keys(s.objects))
 		if err := s.change(json.RawMessage(text), false); err != nil {
 			t.Skip(err)
 		}
@@ -69,7 +71,7 @@ func FuzzObject(f *testing.F) {
 			}
 		}
 		var o object
-		if json.Unmarshal(text, &o) != nil || !o.named() || o.key() == "default-pool" || o.key() == "shop/by" || strings.HasPrefix(o.key(), "n") || strings.HasPrefix(o.key(), "10.1.2.")  || strings.HasPrefix(o.key(), "10-1-2-") {
+		if json.Unmarshal(text, &o) != nil || !o.named() || slices.Contains(known, o.key()) {
 			return // an object of the world's
 		}
 		if err := s.change(json.RawMessage(text), true); err != nil || s.total != before || len(s.broken) > 0 && !s.broken[""] {

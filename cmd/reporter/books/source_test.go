@@ -207,7 +207,9 @@ func TestBrokenIsDeleted(t *testing.T) {
 		t.Errorf("deleted: %v, %v", s.broken, err)
 	}
 	_ = s.change(broken, false) // as before
-	s.list = func(context.Context, *kube.Client, string, func(decoded, error) error) (string, error) { return "8", nil }
+	s.list = func(context.Context, *kube.Client, string, func(decoded, error) error) (string, error) {
+		return "8", nil
+	}
 	if _, err := s.readAll(t.Context(), w.Books); err != nil || len(s.broken) > 0 {
 		t.Errorf("not listed: %v, %v", s.broken, err)
 	}
