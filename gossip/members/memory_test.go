@@ -18,6 +18,7 @@ import (
 
 	"github.com/dupip/dupip/gossip/transport"
 	"github.com/dupip/dupip/gossip/wire"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 // Types of memberlist's messages (its net.go).
@@ -176,6 +177,9 @@ func TestHostileMemberlist(t *testing.T) {
 
 // Lists of the largest clusters arrive, and as many streams as there may be hold a bounded part of the memory while theirs do not end.
 func TestListsOfMembers(t *testing.T) {
+	if testneeds.Raced {
+		t.Skip("5,000 members take half a minute with the race detector")
+	}
 	victim, other := open(t, nil, 1), newIntruder(t, testKey())
 	var entries []string
 	for i := range 5000 {
