@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 )
 
 // newsOf is a message of memberlist of so many bytes, at least 7.
@@ -174,4 +176,38 @@ func FuzzScreen(f *testing.F) {
 			t.Errorf("a stream of type %d passes", got[0])
 		}
 	})
+}
+
+// So many lists arrive at a time. One more waits until another has ended, and not for ever; what this agent asked for does not wait.
+func TestListsWait(t *testing.T) {
+	for name, frees := range map[string]bool{"another ends": true, "none ends": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := &Transport{lists: make(chan struct{}, maxLists), ctx: t.Context()}
+				begin := func(inbound bool) (*screened, error) {
+					s := n.screen(&pipeConn{Reader: strings.NewReader(three + named)}, inbound)
+					_, err := io.ReadFull(s, make([]byte, len(three)))
+					return s, err
+				}
+				var first *screened
+				for range maxLists {
+					s, err := begin(true)
+					if err != nil {
+						t.Fatal(err)
+					}
+					first = s
+				}
+				if _, err := begin(false); err != nil {
+					t.Error(err)
+				}
+				if frees {
+					time.AfterFunc(time.Second, func() { first.Close() })
+				}
+				began, want := time.Now(), map[bool]time.Duration{true: time.Second, false: listTimeout}[frees]
+				if _, err := begin(true); (err == nil) != frees || time.Since(began) != want || (n.counts[dropStream].Load() == 0) != frees {
+					t.Errorf("after %s: %v, %d counted", time.Since(began), err, n.counts[dropStream].Load())
+				}
+			})
+		})
+	}
 }
