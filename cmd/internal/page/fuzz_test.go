@@ -74,14 +74,18 @@ func told(f *testing.F) document.Answer {
 // terminal obeys, no command has a name that a shell would take for more than a name, and the page has no name as HTML.
 func FuzzAnswer(f *testing.F) {
 	whole := told(f)
-	for _, a := range []document.Answer{
+	names := []string{"web-1", ";reboot", "", "'$(reboot)\n", "\u202e\x1b[2J", "<img src=x>", "\"'>"}
+	for n, a := range []document.Answer{
 		whole, {Conflicts: whole.Conflicts}, {Bindings: whole.Bindings}, {Stories: whole.Stories}, {Findings: whole.Findings, Checked: whole.Checked}, {Status: whole.Status},
 	} {
 		text, err := json.Marshal(a)
 		if err != nil {
 			f.Fatal(err)
 		}
-		for _, name := range []string{"", "web-1", ";reboot", "'$(reboot)\n", "\u202e\x1b[2J", "<img src=x>", "\"'>"} {
+		if n > 0 {
+			names = []string{";reboot"} // the fuzzer begins with all that is here
+		}
+		for _, name := range names {
 			f.Add(text, name)
 		}
 	}
