@@ -2,7 +2,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: check-release release verify-release help build image demo run unit quick test test-vm bench scale scenarios compare search soak soak-audit vulncheck manifests schema generate lint lint-c need-go need-root
+.PHONY: check-release fuzz release verify-release help build image demo run unit quick test test-vm bench scale scenarios compare search soak soak-audit vulncheck manifests schema generate lint lint-c need-go need-root
 
 GO := $(shell tests/find-go.sh)
 ifneq ($(GO),)
@@ -91,6 +91,9 @@ bench: need-root build ## (root) what dupip costs, in 17 minutes; BENCH=ring one
 
 scale: need-go ## clusters of 50 and 500 nodes in one process, in 15 minutes; SCALE=5000: 40 minutes, 16 GB
 	@cd tests/scale && $(GO) test -count=1 -timeout 5h -v -run TestScale -sizes $(SCALE)
+
+fuzz: need-go ## all fuzz targets, for DURATION=10m in total; by turns a few seconds each without it
+	@tests/fuzz.sh $(DURATION)
 
 scenarios: need-root build ## (root) the labelled scenarios as a table; ID=D5 plays one
 	@tests/install.sh test

@@ -47,7 +47,7 @@ func (t *Transport) greet(c *inbound) {
 	conn, k, err := t.welcome(c)
 	if err == nil && k == kindMemberlist {
 		select {
-		case t.streams <- conn:
+		case t.streams <- t.screen(conn, true):
 			return
 		case <-t.ctx.Done():
 		}

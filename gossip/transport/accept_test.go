@@ -263,7 +263,7 @@ func TestStillStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(patience - time.Second)
-		if _, err := conn.Write([]byte("e")); err != nil {
+		if _, err := conn.Write([]byte("\x00\x80")); err != nil {
 			t.Error(err)
 		}
 		if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {

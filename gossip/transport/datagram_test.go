@@ -33,11 +33,12 @@ func TestSealAndOpen(t *testing.T) {
 				if err := first.Send(2, second.at, []byte(payload)); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := first.WriteToAddress([]byte(payload), memberlist.Address{Addr: second.at.String(), Name: "n2"}); err != nil {
+				news := newsOf(max(size, 7))
+				if _, err := first.WriteToAddress([]byte(news), memberlist.Address{Addr: second.at.String(), Name: "n2"}); err != nil {
 					t.Fatal(err)
 				}
 				eventually(t, fmt.Sprint("both of ", size), func() bool {
-					return second.got(message{1, false, payload}) && second.got(message{0, true, payload})
+					return second.got(message{1, false, payload}) && second.got(message{0, true, news})
 				})
 				b := first.record(2, payload)
 				if seen := bytes.Contains(b, []byte(payload)); size >= 100 && seen != (name == "plain") {
@@ -76,6 +77,7 @@ func TestRefusals(t *testing.T) {
 		"an unknown kind":              {one, from(one).datagram(9, kindOwn+1, []byte("p")), "malformed 1"},
 		"an unknown kind, plain":       {plain, from().datagram(9, 0, []byte("p")), "malformed 1"},
 		"too large":                    {one, from(one).datagram(9, kindOwn, make([]byte, MaxPayload+1)), "oversize 1"},
+		"nothing of memberlist":        {one, from(one).datagram(9, kindMemberlist, []byte("p")), "memberlist 1"},
 		"much too large":               {plain, append(from().record(9, "p"), make([]byte, 10000)...), "oversize 1"},
 		"another label":                {one, from(one, label("other")).record(9, "p"), "label 1"},
 		"another label, plain":         {plain, from(label("other")).record(9, "p"), "label 1"},
@@ -210,11 +212,11 @@ func TestPacketsAreCopied(t *testing.T) {
 		from, conn := open(t, 1, key), outsider(t)
 		to := &node{at: opts.Sockets.(*Listener).UDPConn.LocalAddr().(*net.UDPAddr).AddrPort()}
 		var packets []*memberlist.Packet
-		for _, payload := range []string{"first", "other"} {
+		for _, payload := range []string{newsOf(10), "\x00\x80"} {
 			sendTo(t, conn, to, from.datagram(9, kindMemberlist, []byte(payload)))
 			packets = append(packets, <-n.PacketCh())
 		}
-		if got := string(packets[0].Buf); got != "first" || packets[0].From.String() != addressOf(conn).String() {
+		if got := string(packets[0].Buf); got != newsOf(10) || packets[0].From.String() != addressOf(conn).String() {
 			t.Errorf("%s: %q from %s", name, got, packets[0].From)
 		}
 		n.Shutdown()

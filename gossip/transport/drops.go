@@ -12,20 +12,21 @@ import (
 type drop uint8
 
 const (
-	dropOversize  drop = iota + 1 // larger than anything that an agent sends
-	dropMalformed                 // not of an agent
-	dropLabel                     // of another cluster
-	dropReceiver                  // for another incarnation
-	dropKey                       // sealed with another key, or only one side has a key
-	dropReplay                    // received before, or too late
-	dropStream                    // a connection beyond the limits, or one that stalled or failed
-	dropUnsent                    // the network refused it
+	dropOversize   drop = iota + 1 // larger than anything that an agent sends
+	dropMalformed                  // not of an agent
+	dropLabel                      // of another cluster
+	dropReceiver                   // for another incarnation
+	dropKey                        // sealed with another key, or only one side has a key
+	dropReplay                     // received before, or too late
+	dropStream                     // a connection beyond the limits, or one that stalled or failed
+	dropMemberlist                 // nothing that an agent sends by memberlist
+	dropUnsent                     // the network refused it
 	dropCount
 )
 
 // dropNames are the values of the label "reason" in metrics.
 var dropNames = [dropCount]string{
-	"", "oversize", "malformed", "label", "receiver", "key", "replay", "stream", "unsent",
+	"", "oversize", "malformed", "label", "receiver", "key", "replay", "stream", "memberlist", "unsent",
 }
 
 // mistakes are for people: reasons that say that an agent is configured otherwise than this one. The

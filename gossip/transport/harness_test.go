@@ -208,14 +208,15 @@ func (n *node) echo(to *node) error {
 	}
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(patience)) //nolint:errcheck // then it fails
-	if _, err := conn.Write([]byte("echo")); err != nil {
+	const ping = "\x00\x81\xa4echo\x01"
+	if _, err := io.WriteString(conn, ping); err != nil {
 		return err
 	}
-	var b [4]byte
+	var b [len(ping)]byte
 	if _, err := io.ReadFull(conn, b[:]); err != nil {
 		return err
 	}
-	if string(b[:]) != "echo" {
+	if string(b[:]) != ping {
 		return fmt.Errorf("echo of %q", b)
 	}
 	return nil

@@ -82,6 +82,7 @@ type Transport struct {
 
 	packets chan *memberlist.Packet
 	streams chan net.Conn
+	lists   chan struct{}   // one for each list of members that arrives
 	ctx     context.Context // ends with Shutdown
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -93,7 +94,7 @@ var _ memberlist.NodeAwareTransport = (*Transport)(nil)
 func New(opts Options) (*Transport, error) {
 	t := &Transport{
 		Options: opts, label: hashLabel(opts.Label), first: bytePlain,
-		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
+		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), lists: make(chan struct{}, maxLists),
 		conns: conns{open: make(map[*inbound]bool)}, windows: recent.Map[wire.MemberID, window]{Half: maxWindows},
 	}
 	if opts.KeyFile != "" {
@@ -206,10 +207,11 @@ func (t *Transport) DialTimeout(to string, timeout time.Duration) (net.Conn, err
 	ctx, cancel := context.WithTimeout(t.ctx, timeout)
 	defer cancel()
 	conn, err := t.dial(ctx, at, kindMemberlist, 0)
-	if err == nil {
-		t.dialed.Store(time.Now().UnixNano())
+	if err != nil {
+		return nil, err
 	}
-	return conn, err
+	t.dialed.Store(time.Now().UnixNano())
+	return t.screen(conn, false), nil
 }
 
 // Dialed is when memberlist dialled another member last.
@@ -253,6 +255,10 @@ func (t *Transport) take(b []byte, from netip.AddrPort, now time.Time) {
 	}
 	if k == kindOwn {
 		t.Handler.Receive(sender, from, payload)
+		return
+	}
+	if err := screenPacket(payload); err != nil {
+		t.addFrom(reason(err), from.Addr())
 		return
 	}
 	packet := &memberlist.Packet{Buf: bytes.Clone(payload), From: net.UDPAddrFromAddrPort(from), Timestamp: now}

@@ -78,7 +78,7 @@ func TestShutdown(t *testing.T) {
 // Nobody takes what is memberlist's, as when it has ended, or could not begin.
 func TestShutdownWithoutMemberlist(t *testing.T) {
 	for name, send := range map[string]func(n, other *node){
-		"a datagram": func(n, other *node) { other.send(n.ID, n.at, kindMemberlist, nil) }, //nolint:errcheck // the test waits for it then
+		"a datagram": func(n, other *node) { other.send(n.ID, n.at, kindMemberlist, []byte(newsOf(7))) }, //nolint:errcheck // the test waits for it then
 		"a stream": func(n, other *node) {
 			if conn, err := other.DialTimeout(n.at.String(), patience); err == nil {
 				defer conn.Close()

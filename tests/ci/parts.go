@@ -104,6 +104,9 @@ var parts = []part{
 		name: "vulncheck", lane: spare, budget: 30, script: "make vulncheck",
 		why: "known vulnerabilities in what the program calls",
 	},
+	{
+		name: "fuzz", lane: spare, budget: 60, script: "tests/fuzz.sh", why: "some fuzz targets, in turn by commit", after: []string{"build"},
+	},
 	ofProduct("packages", 420, "each package but the detector's and gossip's, with the race detector", "./agent/...", "./bpf/...", "./cmd/...", "./deploy/...", "./document/...", "./internal/...").raced(),
 	ofProduct("detector", 20, "the detector, which has no threads", "./detector/..."),
 	// With the race detector, two threads that run timers of one testing/synctest bubble crash Go 1.26 (runtime/time.go,
@@ -139,6 +142,9 @@ PATH="$newest/usr/bin:$PATH" go test -C tests -count=1 -v -timeout 30m -p 1 ./cr
 	ofTests("linux-6.12", spare, 900, "all that is for Linux 6.12", "./vm").needs("vm").atMost(70 * time.Minute).having("DUPIP_TEST_KERNEL=6.12").in("release"),
 	ofTests("linux-newest", spare, 900, "the same under the newest kernel that Debian has", "./vm").needs("vm").atMost(70 * time.Minute).having("DUPIP_TEST_KERNEL=newest").in("release"),
 	ofTests("search-new", spare, 620, "ten minutes of new seeds", "./search").with("-v", "-run=^TestSearch$", "-duration=10m", "-seed=0").in("release"),
+	{
+		name: "fuzz-all", lane: spare, budget: 900, script: "make fuzz DURATION=10m", why: "all fuzz targets, ten minutes in total", after: []string{"build"}, sets: []string{"release"},
+	},
 	ofTests("soaks", spare, 1300, "a random life of pods, and of their books, for ten minutes each", "./soak", "./soak/audit").with("-p=1", "-duration=10m").in("release"),
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
 )
 
@@ -46,7 +47,7 @@ func parse(name string, values url.Values) (r request, err error) {
 			return r, fmt.Errorf("%s: at most %d bytes are possible", key, maxText)
 		}
 	}
-	r.Text = strings.TrimSpace(values.Get("q") + values.Get("ip"))
+	r.Text = detector.Printable(strings.TrimSpace(values.Get("q") + values.Get("ip")))
 	if r.Ended = values.Get("since"); r.Ended == "" && values.Get("all") == "1" {
 		r.Ended = everything
 	} else if r.Ended != "" && r.Ended != everything {

@@ -158,6 +158,7 @@ func (s *source) remove(key string) {
 	s.changed = true
 	s.total -= s.objects[key]
 	delete(s.objects, key)
+	delete(s.broken, key)
 	s.drop(key)
 }
 
@@ -233,10 +234,11 @@ func (s *source) watch(ctx context.Context, b *Books, version string) (last stri
 func (s *source) readAll(ctx context.Context, b *Books) (version string, err error) {
 	before := make(map[string]bool)
 	b.mu.Lock()
+	delete(s.broken, "")
+	maps.Copy(before, s.broken)
 	for key := range maps.Keys(s.objects) {
 		before[key] = true
 	}
-	delete(s.broken, "")
 	b.mu.Unlock()
 	found := ""
 	for _, path := range s.paths {

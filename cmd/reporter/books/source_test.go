@@ -2,6 +2,7 @@ package books
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -192,4 +193,24 @@ func (f *following) problem() error {
 	f.books.mu.Lock()
 	defer f.books.mu.Unlock()
 	return f.err
+}
+
+// TestBrokenIsDeleted: an object that cannot be read does not count any more when it is deleted, whether a watch or the next list shows that.
+func TestBrokenIsDeleted(t *testing.T) {
+	w := newWorld(t)
+	s := w.source(calicoPools)
+	broken := json.RawMessage(`{"metadata": {"name": "p"}, "spec": {"cidr": "nothing"}}`)
+	if err := s.change(broken, false); err != nil || !s.broken["p"] {
+		t.Fatalf("%v, %v", s.broken, err)
+	}
+	if err := s.change(broken, true); err != nil || len(s.broken) > 0 {
+		t.Errorf("deleted: %v, %v", s.broken, err)
+	}
+	_ = s.change(broken, false) // as before
+	s.list = func(context.Context, *kube.Client, string, func(decoded, error) error) (string, error) {
+		return "8", nil
+	}
+	if _, err := s.readAll(t.Context(), w.Books); err != nil || len(s.broken) > 0 {
+		t.Errorf("not listed: %v, %v", s.broken, err)
+	}
 }
