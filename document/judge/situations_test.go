@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -357,6 +358,34 @@ func TestOver(t *testing.T) {
 		j := Of(over, Context{Now: now, Namesakes: map[string]bool{"n1": true}}) // who has its name now
 		if got := verdicts(j); j.Cause != c.cause || got != c.verdicts {
 			t.Errorf("%s: %s, %s", c.name, j.Cause, got)
+		}
+	}
+}
+
+// TestDoubled: while two machines have the name of a holder's node, no holder goes, whatever the facts are. What is over stays as it was.
+func TestDoubled(t *testing.T) {
+	given := holder("n1", "old", 60)
+	given.Given = detector.GivenYes
+	taken := holder("n2", "far", 5)
+	taken.Given = detector.GivenNo
+	c := document.Conflict{Network: "default", IP: at, State: detector.Confirmed, ConfirmedAt: now, Holders: []document.Binding{given, taken}}
+	for _, tt := range []struct {
+		doubled string
+		state   detector.State
+		cause   string
+		removed bool
+	}{
+		{"", detector.Confirmed, document.CauseByHand, true},
+		{"n3", detector.Confirmed, document.CauseByHand, true},
+		{"n1", detector.Confirmed, document.CauseComing, false},
+		{"n2", detector.Confirmed, document.CauseComing, false},
+		{"n2", detector.Resolved, document.CauseByHand, true},
+	} {
+		c.State = tt.state
+		j := Of(c, Context{Now: now.Add(time.Minute), Doubled: map[string]bool{tt.doubled: true}})
+		removed := strings.Contains(verdicts(j), "remove")
+		if j.Cause != tt.cause || removed != tt.removed {
+			t.Errorf("two of %q, %v: %s, %s", tt.doubled, tt.state, j.Cause, verdicts(j))
 		}
 	}
 }

@@ -315,6 +315,28 @@ func TestListed(t *testing.T) {
 			}
 		}
 	}
+	// At once it is known that there are two.
+	for _, test := range []struct {
+		name    string
+		members []cluster.Member
+		want    bool
+	}{
+		{"alone", []cluster.Member{member("n", "a", 1)}, false},
+		{"another name", []cluster.Member{member("n", "a", 1), moved(member("m", "a", 2))}, false},
+		{"another address", []cluster.Member{member("n", "a", 1), moved(member("n", "b", 2))}, true},
+	} {
+		l := newLab(t)
+		for _, m := range test.members {
+			if _, err := l.Join(id(m), m, l.now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for n, m := range l.Members(l.now) {
+			if m.Name == "n" && m.Doubled != test.want || m.Namesake {
+				t.Errorf("%s: %s is doubled: %v, a namesake: %v", test.name, n.ID, m.Doubled, m.Namesake)
+			}
+		}
+	}
 	// A second agent of this node.
 	l := newLab(t)
 	l.join(moved(member("self", "s", 9)), "")
