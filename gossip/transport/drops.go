@@ -20,12 +20,14 @@ const (
 	dropReplay                    // received before, or too late
 	dropStream                    // a connection beyond the limits, or one that stalled or failed
 	dropUnsent                    // the network refused it
+	dropUnproved                  // in the name of a member that has not proved that it sends this
+	dropChallenge                 // a challenge of a member that sends too many
 	dropCount
 )
 
 // dropNames are the values of the label "reason" in metrics.
 var dropNames = [dropCount]string{
-	"", "oversize", "malformed", "label", "receiver", "key", "replay", "stream", "unsent",
+	"", "oversize", "malformed", "label", "receiver", "key", "replay", "stream", "unsent", "unproved", "challenge",
 }
 
 // mistakes are for people: reasons that say that an agent is configured otherwise than this one. The
