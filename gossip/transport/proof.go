@@ -53,7 +53,7 @@ type proofs struct {
 	probing chan struct{}
 
 	// Of the goroutine that receives: who has answered challenges, limits of answers, challenges that were answered.
-	peers    recent.Map[wire.MemberID, peer]
+	senders  recent.Map[wire.MemberID, sender]
 	limits   recent.Map[wire.MemberID, rate.Limiter]
 	answered recent.Map[[nonceSize]byte, struct{}]
 }
@@ -65,8 +65,8 @@ type challenge struct {
 	leaving chan bool
 }
 
-// peer is a member that has answered a challenge.
-type peer struct {
+// sender is a member that has answered a challenge.
+type sender struct {
 	at     netip.AddrPort
 	window *window // nil until it has told its number
 }
@@ -74,7 +74,7 @@ type peer struct {
 func newProofs() proofs {
 	return proofs{
 		open: make(map[[nonceSize]byte]*challenge), probing: make(chan struct{}, maxProbing),
-		numbers: recent.Map[wire.MemberID, uint64]{Half: maxWindows}, peers: recent.Map[wire.MemberID, peer]{Half: maxWindows},
+		numbers: recent.Map[wire.MemberID, uint64]{Half: maxWindows}, senders: recent.Map[wire.MemberID, sender]{Half: maxWindows},
 		limits: recent.Map[wire.MemberID, rate.Limiter]{Half: maxAnswered}, answered: recent.Map[[nonceSize]byte, struct{}]{Half: maxAnswered},
 	}
 }
@@ -139,8 +139,8 @@ func (t *Transport) Challenge(to wire.MemberID, at netip.AddrPort) (leaving bool
 
 // admit returns why a datagram that was opened is refused, and handles challenges and answers.
 func (t *Transport) admit(d content, from netip.AddrPort) drop {
-	var p peer // what is not known is zero
-	if known := t.proofs.peers.Get(d.from, nil); known != nil {
+	var p sender // what is not known is zero
+	if known := t.proofs.senders.Get(d.from, nil); known != nil {
 		p = *known
 	}
 	switch {
@@ -162,7 +162,7 @@ func (t *Transport) admit(d content, from netip.AddrPort) drop {
 }
 
 // answer answers a challenge. Only the address where its sender has proved to be learns this node's number for it.
-func (t *Transport) answer(d content, from netip.AddrPort, p peer) drop {
+func (t *Transport) answer(d content, from netip.AddrPort, p sender) drop {
 	if len(d.payload) != nonceSize || t.Proofs == nil {
 		return dropMalformed
 	}
@@ -205,7 +205,7 @@ func (t *Transport) receiveAnswer(d content) drop {
 	if c == nil || c.to != d.from {
 		return dropReplay
 	}
-	p := t.proofs.peers.Get(d.from, func() *peer { return new(peer) })
+	p := t.proofs.senders.Get(d.from, func() *sender { return new(sender) })
 	if p.at = c.at; d.seq != 0 {
 		if p.window == nil {
 			p.window = new(window)
