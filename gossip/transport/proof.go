@@ -29,9 +29,10 @@ const (
 	// maxProbing streams of challenges are open at a time. Others wait, within their time.
 	maxProbing = 64
 	nonceSize  = 16
-	// One member gets answerRate answers a second. The challenges that were answered are remembered, so that a repeated
-	// one is not answered again: maxAnswered, twice as many for some time.
-	answerRate, answerBurst = 5, 20
+	// One member gets answerRate answers a second, far more than it needs: others can use them up in its name. The
+	// challenges that were answered are remembered, so that a repeated one is not answered again: maxAnswered, twice as
+	// many for some time.
+	answerRate, answerBurst = 1000, 1000
 	maxAnswered             = 4096
 	// maxJump is how many datagrams of a member may be lost, one after the other, without a challenge.
 	maxJump = 1 << 16
