@@ -174,7 +174,7 @@ func TestManyChallenges(t *testing.T) {
 	if got := n.Dropped()["challenge"]; got < many/10 || got > many-answerBurst+1 { // it takes a fraction of a second
 		t.Errorf("%d are refused", got)
 	}
-	conn.SetReadDeadline(time.Now().Add(time.Second)) //nolint:errcheck // then it never ends
+	conn.SetReadDeadline(time.Now().Add(time.Second))                                //nolint:errcheck // then it never ends
 	if got := <-answers; got == 0 || uint64(got)+n.Dropped()["challenge"] > many+1 { // the kernel drops some
 		t.Errorf("%d answers", got)
 	}

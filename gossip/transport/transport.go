@@ -32,7 +32,7 @@ import (
 
 // format is the version of the protocol between agents. Agents of different formats do not
 // understand each other; a format only ever grows.
-const format = "dupip 2"
+const format = "dupip 3"
 
 // maxWindows bounds the senders and receivers that are remembered; twice as many are for some time. One that is forgotten
 // is challenged again. What a stranger that is forgotten has sent to memberlist could be repeated.
