@@ -85,7 +85,7 @@ func (h *hooks) NotifyLeave(node *memberlist.Node) {
 	h.mu.Lock()
 	was, there := h.present[id]
 	delete(h.present, id)
-	(*Members)(h).unlisted(id)
+	proved := (*Members)(h).unlisted(id)
 	if there && len(h.present) == 0 {
 		select {
 		case h.alone <- struct{}{}:
@@ -93,7 +93,7 @@ func (h *hooks) NotifyLeave(node *memberlist.Node) {
 		}
 	}
 	h.mu.Unlock()
-	if there && !was.left && was.Role != cluster.Reporter { // which finds the agents itself; its address is another pod's soon
+	if proved && !was.left && was.Role != cluster.Reporter { // which finds the agents itself; its address is another pod's soon
 		h.joins.lost(was.at, time.Now())
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"regexp"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -286,15 +285,13 @@ func (m *Members) at(id wire.MemberID) netip.AddrPort {
 	return m.present[id].at
 }
 
-// addresses are where the other members are, in no order: all, or those with a role.
-func (m *Members) addresses(roles ...cluster.Role) map[netip.AddrPort]bool {
+// addresses are where the other members are as memberlist says, in no order.
+func (m *Members) addresses() map[netip.AddrPort]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := make(map[netip.AddrPort]bool, len(m.present))
 	for _, p := range m.present {
-		if len(roles) == 0 || slices.Contains(roles, p.Role) {
-			all[p.at] = true
-		}
+		all[p.at] = true
 	}
 	return all
 }

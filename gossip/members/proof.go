@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/wire"
 )
 
@@ -132,13 +133,19 @@ func (m *Members) prove(p *proof) {
 	}
 }
 
-// unlisted notes that memberlist has given a member up, or that it has left. Call it with the lock.
-func (m *Members) unlisted(id wire.MemberID) {
-	if p := m.proofs[id]; p != nil && (p.joined || p.busy) {
+// unlisted notes that memberlist has given a member up, or that it has left, and reports whether it had answered before. Call it
+// with the lock.
+func (m *Members) unlisted(id wire.MemberID) (joined bool) {
+	p := m.proofs[id]
+	switch {
+	case p == nil:
+	case p.joined:
 		m.challenge(p)
-	} else {
+		return true
+	case !p.busy:
 		delete(m.proofs, id)
 	}
+	return false
 }
 
 // proved is where a member has proved to be, not valid if it has not.
@@ -149,6 +156,19 @@ func (m *Members) proved(id wire.MemberID) netip.AddrPort {
 		return p.at
 	}
 	return netip.AddrPort{}
+}
+
+// agents are where other agents have proved to be, in no order.
+func (m *Members) agents() map[netip.AddrPort]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make(map[netip.AddrPort]bool, len(m.proofs))
+	for _, p := range m.proofs {
+		if p.joined && p.Role == cluster.Agent {
+			all[p.at] = true
+		}
+	}
+	return all
 }
 
 // Leaving implements [transport.Proofs].

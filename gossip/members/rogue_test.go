@@ -76,6 +76,9 @@ func TestInventedMembers(t *testing.T) {
 			if slices.ContainsFunc(n.changes, func(c string) bool { return strings.HasPrefix(c, "+n1") && len(c) > 3 }) {
 				t.Errorf("%s: %v", n.self.Name, n.changes)
 			}
+			if got := len(n.agents()); got != 2 { // what is remembered over a restart
+				t.Errorf("%s: %d agents", n.self.Name, got)
+			}
 			if n.count() > 50 && !strings.Contains(n.problems(), "allow UDP and TCP 7951") {
 				t.Errorf("%s: no problem: %q", n.self.Name, n.problems())
 			}
