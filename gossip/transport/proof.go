@@ -49,15 +49,21 @@ type Proofs interface {
 // proofs is the state of challenges and answers.
 type proofs struct {
 	mu      sync.Mutex
-	open    map[[nonceSize]byte]*challenge
+	open    map[nonce]*challenge
 	numbers recent.Map[wire.MemberID, uint64] // by receiver
 	probing chan struct{}
 
 	// Of the goroutine that receives: who has answered challenges, limits of answers, challenges that were answered.
 	senders  recent.Map[wire.MemberID, sender]
 	limits   recent.Map[wire.MemberID, rate.Limiter]
-	answered recent.Map[[nonceSize]byte, struct{}]
+	answered recent.Map[nonce, struct{}]
+	owing    recent.Map[wire.MemberID, nonce] // the last challenges that this node owes its number to
 }
+
+// nonce is what a challenge carries; none is no challenge.
+type nonce [nonceSize]byte
+
+var none nonce
 
 // challenge is one under way.
 type challenge struct {
@@ -70,13 +76,16 @@ type challenge struct {
 type sender struct {
 	at     netip.AddrPort
 	window *window // nil until it has told its number
+	// owed is the challenge to which it owes its number: it will tell when this node has proved where it is.
+	owed nonce
 }
 
 func newProofs() proofs {
 	return proofs{
-		open: make(map[[nonceSize]byte]*challenge), probing: make(chan struct{}, maxProbing),
+		open: make(map[nonce]*challenge), probing: make(chan struct{}, maxProbing),
 		numbers: recent.Map[wire.MemberID, uint64]{Half: maxWindows}, senders: recent.Map[wire.MemberID, sender]{Half: maxWindows},
-		limits: recent.Map[wire.MemberID, rate.Limiter]{Half: maxAnswered}, answered: recent.Map[[nonceSize]byte, struct{}]{Half: maxAnswered},
+		limits: recent.Map[wire.MemberID, rate.Limiter]{Half: maxAnswered}, answered: recent.Map[nonce, struct{}]{Half: maxAnswered},
+		owing: recent.Map[wire.MemberID, nonce]{Half: maxAnswered},
 	}
 }
 
@@ -98,18 +107,18 @@ func (t *Transport) Challenge(to wire.MemberID, at netip.AddrPort) (leaving bool
 	ctx, cancel := context.WithTimeout(t.ctx, challengeTime)
 	defer cancel()
 	c := &challenge{to, at, make(chan bool, 1)}
-	var nonce, sent [nonceSize]byte // the last byte counts the tries: no datagram is a repeated one
-	rand.Read(nonce[:nonceSize-1])
+	var first nonce // the last byte counts the tries: no datagram is a repeated one
+	rand.Read(first[:nonceSize-1])
 	t.proofs.mu.Lock()
-	t.proofs.open[nonce] = c
+	t.proofs.open[first] = c
 	t.proofs.mu.Unlock()
 	defer func() {
 		t.proofs.mu.Lock()
-		delete(t.proofs.open, nonce)
+		delete(t.proofs.open, first)
 		t.proofs.mu.Unlock()
 	}()
 	for try := range challengeTries {
-		sent = nonce
+		sent := first
 		sent[nonceSize-1] = byte(try)
 		t.send(to, at, kindChallenge, sent[:]) //nolint:errcheck // as good as lost
 		select {
@@ -146,7 +155,7 @@ func (t *Transport) admit(d content, from netip.AddrPort) drop {
 	}
 	switch {
 	case d.kind == kindAnswer:
-		return t.receiveAnswer(d)
+		return t.receiveAnswer(d, p)
 	case d.kind == kindChallenge:
 		return t.answer(d, from, p)
 	case p.window == nil && (d.kind == kindMemberlist || t.Proofs == nil): // who joins has proved nothing yet
@@ -162,53 +171,64 @@ func (t *Transport) admit(d content, from netip.AddrPort) drop {
 	return 0
 }
 
-// answer answers a challenge. Only the address where its sender has proved to be learns this node's number for it.
+// answer answers a challenge. Only the address where its sender has proved to be learns this node's number for it, if need be
+// as soon as it has proved that.
 func (t *Transport) answer(d content, from netip.AddrPort, p sender) drop {
 	if len(d.payload) != nonceSize || t.Proofs == nil {
 		return dropMalformed
 	}
-	nonce := [nonceSize]byte(d.payload)
-	if t.proofs.answered.Get(nonce, nil) != nil {
+	asked := nonce(d.payload)
+	if t.proofs.answered.Get(asked, nil) != nil {
 		return dropReplay
 	}
 	if !t.proofs.limits.Get(d.from, func() *rate.Limiter { return rate.NewLimiter(answerRate, answerBurst) }).Allow() {
 		return dropChallenge
 	}
-	t.proofs.answered.Get(nonce, func() *struct{} { return new(struct{}) })
-	payload := append(nonce[:], 0)
-	if t.Proofs.Leaving() {
-		payload[nonceSize] = 1
-	}
-	to, seq := from, uint64(0)
+	t.proofs.answered.Get(asked, func() *struct{} { return new(struct{}) })
 	if p.at.IsValid() {
-		to, seq = p.at, t.proofs.number(d.from)
+		t.tell(d.from, p.at, asked, t.proofs.number(d.from))
+	} else {
+		*t.proofs.owing.Get(d.from, func() *nonce { return new(nonce) }) = asked
+		t.tell(d.from, from, asked, 0)
 	}
-	t.write(to, t.seal(d.from, kindAnswer, seq, payload)) //nolint:errcheck // it is counted
-	if !p.window.near(d.seq) {
+	if !p.window.near(d.seq) && p.owed == none {
 		t.Proofs.Doubted(d.from, from)
 	}
 	return 0
 }
 
+// tell sends an answer.
+func (t *Transport) tell(to wire.MemberID, at netip.AddrPort, asked nonce, seq uint64) {
+	payload := append(asked[:], 0)
+	if t.Proofs.Leaving() {
+		payload[nonceSize] = 1
+	}
+	t.write(at, t.seal(to, kindAnswer, seq, payload)) //nolint:errcheck // it is counted
+}
+
 // receiveAnswer handles the answer to a challenge. It is of the member that was challenged: the challenge went to its address only.
-func (t *Transport) receiveAnswer(d content) drop {
+func (t *Transport) receiveAnswer(d content, p sender) drop {
 	if len(d.payload) <= nonceSize {
 		return dropMalformed
 	}
-	nonce := [nonceSize]byte(d.payload)
-	nonce[nonceSize-1] = 0
+	sent := nonce(d.payload)
+	first := sent
+	first[nonceSize-1] = 0
 	t.proofs.mu.Lock()
-	c := t.proofs.open[nonce]
+	c := t.proofs.open[first]
 	if c != nil && c.to == d.from {
-		delete(t.proofs.open, nonce)
+		delete(t.proofs.open, first)
 	}
 	t.proofs.mu.Unlock()
-	if c == nil || c.to != d.from {
+	switch {
+	case c != nil && c.to == d.from: // whoever waits for it finds all of it done
+		p.at, p.owed = c.at, sent
+		defer func() { c.leaving <- d.payload[nonceSize] != 0 }()
+	case p.owed == none || sent != p.owed || d.seq == 0:
 		return dropReplay
 	}
-	p := t.proofs.senders.Get(d.from, func() *sender { return new(sender) })
-	if p.at = c.at; d.seq != 0 {
-		if p.window == nil {
+	if d.seq != 0 {
+		if p.owed = none; p.window == nil {
 			p.window = new(window)
 			if stranger := t.strangers.Get(d.from, nil); stranger != nil {
 				*p.window = *stranger
@@ -216,7 +236,11 @@ func (t *Transport) receiveAnswer(d content) drop {
 		}
 		p.window.prove(d.seq)
 	}
-	c.leaving <- d.payload[nonceSize] != 0
+	*t.proofs.senders.Get(d.from, func() *sender { return new(sender) }) = p
+	if owing := t.proofs.owing.Get(d.from, nil); owing != nil && *owing != none {
+		t.tell(d.from, p.at, *owing, t.proofs.number(d.from))
+		*owing = none
+	}
 	return 0
 }
 

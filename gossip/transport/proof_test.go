@@ -72,10 +72,13 @@ func TestUnproved(t *testing.T) {
 			}
 		}
 		send(member, "before it has proved anything", 1)
-		n.challenge(t, member) // which does not know where this node is, and keeps its number to itself
+		n.challenge(t, member) // which does not know where this node is, and owes its number
 		send(member, "without a number", 2)
+		for _, forged := range []nonce{none, {1}} { // nor can somebody else tell it
+			rogue.Sockets.WriteToUDPAddrPort(rogue.datagram(1, kindAnswer, append(forged[:], 0)), n.at) //nolint:errcheck // it is counted
+		}
+		eventually(t, "the forged numbers are refused", func() bool { return n.Dropped()["replay"] == 2 })
 		member.challenge(t, n)
-		n.challenge(t, member)
 		send(member, "in order", 0)
 		for i := range 3 {
 			send(rogue, fmt.Sprint("forged ", i), 3+i)
@@ -157,19 +160,19 @@ func TestManyChallenges(t *testing.T) {
 			count++
 		}
 	}()
-	var nonce [nonceSize]byte
-	repeated := member.datagram(1, kindChallenge, nonce[:])
+	var sent nonce
+	repeated := member.datagram(1, kindChallenge, sent[:])
 	for range 3 {
 		sendTo(t, conn, n, repeated)
 	}
 	const many = 2 * answerBurst
 	for i := range many {
-		nonce[0], nonce[1] = byte(i), 1+byte(i>>8)
-		sendTo(t, conn, n, member.datagram(1, kindChallenge, nonce[:]))
+		sent[0], sent[1] = byte(i), 1+byte(i>>8)
+		sendTo(t, conn, n, member.datagram(1, kindChallenge, sent[:]))
 	}
-	sendTo(t, conn, n, member.datagram(1, kindChallenge, nonce[1:]))
-	sendTo(t, conn, n, member.datagram(1, kindAnswer, nonce[1:]))
-	sendTo(t, conn, n, member.datagram(1, kindAnswer, append(nonce[:], 0)))
+	sendTo(t, conn, n, member.datagram(1, kindChallenge, sent[1:]))
+	sendTo(t, conn, n, member.datagram(1, kindAnswer, sent[1:]))
+	sendTo(t, conn, n, member.datagram(1, kindAnswer, append(sent[:], 0)))
 	eventually(t, "all are handled", func() bool { return n.Dropped()["malformed"] == 2 && n.Dropped()["replay"] == 3 })
 	if got := n.Dropped()["challenge"]; got < many/10 || got > many-answerBurst+1 { // it takes a fraction of a second
 		t.Errorf("%d are refused", got)
