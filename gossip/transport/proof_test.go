@@ -93,7 +93,10 @@ func TestUnproved(t *testing.T) {
 		send(member, "with another number", 6)
 		n.challenge(t, member)
 		send(member, "with the new one", 0)
-		if mine.leaving = true; !member.challenge(t, n) {
+		mine.mu.Lock()
+		mine.leaving = true
+		mine.mu.Unlock()
+		if !member.challenge(t, n) {
 			t.Errorf("%s: it does not say that it leaves", name)
 		}
 	}
