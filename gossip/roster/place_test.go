@@ -3,6 +3,8 @@ package roster
 import (
 	"fmt"
 	"testing"
+
+	"github.com/dupip/dupip/detector/cluster"
 )
 
 // Sixty members at one IP keep what one keeps, the first of them, wherever they were known in another order. Who listens
@@ -50,8 +52,40 @@ func TestScoresOfAnAddress(t *testing.T) {
 	if l.join(m, "renewed n/b"); n.Score(1) != before {
 		t.Error("the port counts")
 	}
+	l.leave(m, "renewed n/b")
+	l.leave(n.Member, "went n/b")
 	m.Epoch, m.Address = 3, "10.0.0.2:7951"
-	if l.join(m, "went n/b, came n/b"); n.Score(1) == before {
+	if l.join(m, "came n/b"); n.Score(1) == before {
 		t.Error("the address does not count")
+	}
+}
+
+// Somebody at another IP who says that it is a later agent of a node, even many times, does not take its place, also not over
+// a restart; its own one at another IP does when no other is there.
+func TestHome(t *testing.T) {
+	l := newLab(t)
+	at := func(epoch int64, ip string) cluster.Member {
+		m := member("n", "b", epoch)
+		m.Address = ip + ":7951"
+		return m
+	}
+	first, next := at(1, "10.0.0.1"), at(2, "10.0.0.1")
+	n := l.join(first, "came n/b")
+	for epoch := range int64(2 * maxRuns) {
+		l.join(at(100+epoch, "10.0.0.66"), "")
+	}
+	l.join(next, "renewed n/b")
+	l.leave(first, "")
+	if l.Sender(id(next)) != n || n.Address != next.Address {
+		t.Errorf("the node is at %s", n.Address)
+	}
+	l.leave(next, "went n/b, came n/b")
+	last := at(3, "10.0.0.1")
+	l.join(last, "went n/b, came n/b")
+	if l.Sender(id(last)) != n {
+		t.Error("its own agent does not count")
+	}
+	if len(n.runs) > maxRuns || len(l.byMember) != len(n.runs)+1 {
+		t.Errorf("%d incarnations", len(n.runs))
 	}
 }

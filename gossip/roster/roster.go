@@ -6,16 +6,11 @@ package roster
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"iter"
-	"net/netip"
 	"slices"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
-	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/wire"
 )
@@ -38,6 +33,7 @@ var ErrFull = errors.New("too many nodes")
 type Node struct {
 	ID   string // the NodeID
 	seed uint64 // what its scores are made from, see seed
+	home uint64 // the seed of its first agent: others of its boot count only while none is there
 	// Known is when it joined for the first time, as far as this node remembers.
 	Known time.Time
 	*Run  // the present one of its agent, or the last. State is Alive, Dead or Left.
@@ -100,6 +96,7 @@ func New(id wire.MemberID, self cluster.Member, now time.Time) *Roster {
 func (r *Roster) SetAddress(address string) {
 	r.self.Address = address
 	r.self.seed = seed(r.self.Member)
+	r.self.home = r.self.seed
 }
 
 // Self is this node.
@@ -183,7 +180,7 @@ func (r *Roster) Keepers(key uint64, k int) []*Node {
 }
 
 // Join notes that an incarnation is there, or says something else of itself. Of those of one boot the latest
-// counts, as long as it is there; at this node it is this one. It has answered at its address, so another boot
+// counts, as long as it is there, and those at its first IP before others; at this node it is this one. It has answered at its address, so another boot
 // of its name that had this address is there no more. It fails with [ErrFull].
 func (r *Roster) Join(id wire.MemberID, m cluster.Member, now time.Time) ([]Change, error) {
 	changes, err := r.join(id, m, now)
@@ -232,7 +229,7 @@ func (r *Roster) join(id wire.MemberID, m cluster.Member, now time.Time) ([]Chan
 		if r.nodes >= maxNodes {
 			return nil, ErrFull
 		}
-		n = &Node{ID: m.NodeID(), seed: seed(m), Known: now, Run: &Run{Member: cluster.Member{Name: m.Name, Boot: m.Boot}}}
+		n = &Node{ID: m.NodeID(), seed: seed(m), home: seed(m), Known: now, Run: &Run{Member: cluster.Member{Name: m.Name, Boot: m.Boot}}}
 		r.byName[m.Name] = append(r.byName[m.Name], n)
 		r.nodes++
 	}
@@ -245,10 +242,11 @@ func (r *Roster) join(id wire.MemberID, m cluster.Member, now time.Time) ([]Chan
 	r.byMember[id] = n
 	slices.SortFunc(n.runs, func(a, b *Run) int { return cmp.Compare(a.Epoch, b.Epoch) })
 	if len(n.runs) > maxRuns {
-		i := 0
-		if n == r.self && n.runs[0] == n.Run {
+		i := slices.IndexFunc(n.runs, func(o *Run) bool { return o != n.Run && seed(o.Member) != n.home })
+		if i < 0 && n == r.self && n.runs[0] == n.Run {
 			i = 1
 		}
+		i = max(i, 0)
 		delete(r.byMember, n.runs[i].Incarnation)
 		n.runs = slices.Delete(n.runs, i, i+1)
 	}
@@ -270,12 +268,14 @@ func (r *Roster) Leave(id wire.MemberID, gracefully bool, now time.Time) []Chang
 	return r.settle(n, cluster.Dead, now)
 }
 
-// settle makes the latest incarnation that is there the present one of its node. Without one the node is gone, and for
+// settle makes the latest incarnation that is there at home, or else anywhere, the present one of its node. Without one the node is gone, and for
 // a moment if its role or its scores change.
 func (r *Roster) settle(n *Node, gone cluster.State, now time.Time) (changes []Change) {
 	var latest *Run
-	if len(n.runs) > 0 {
-		latest = n.runs[len(n.runs)-1]
+	for _, o := range n.runs {
+		if latest == nil || seed(latest.Member) != n.home || seed(o.Member) == n.home {
+			latest = o
+		}
 	}
 	if n == r.self || n.Alive() && n.Run == latest {
 		return nil
@@ -363,34 +363,4 @@ func isNamesake(nodes []*Node, o *Run, now time.Time) bool {
 		}
 	}
 	return false
-}
-
-// Agents choose the keepers of an address by rendezvous hashing: every node has a score for every key, and the nodes
-// with the highest scores keep it. All agents that know the same nodes choose the same ones without a message, and a
-// node that comes or goes moves only the keys that it keeps itself. All values are part of the protocol.
-//
-// An IP has one score, however many agents have it: who has one machine keeps what one machine keeps. Those on
-// loopback are each their own, and so are those whose address is no IP, as in tests.
-
-// KeyHash returns the hash of a key that [Node.Score] takes.
-func KeyHash(k detector.Key) uint64 { return hash(k.Network, string(k.IP.AsSlice())) }
-
-// seed is what the scores of a member are made from: its IP, or its name and boot.
-func seed(m cluster.Member) uint64 {
-	if at, err := netip.ParseAddrPort(m.Address); err == nil && !at.Addr().IsLoopback() {
-		return hash(at.Addr().Unmap().String(), "")
-	}
-	return hash(m.Name, m.Boot)
-}
-
-// hash joins the texts by a byte that the first one never has: "a","bc" is not "ab","c".
-func hash(a, b string) uint64 { return xxhash.Sum64String(a + "\x00" + b) }
-
-// Score is the score of a node for the hash of a key. The agent's epoch is not in it, so that an upgrade of the agent
-// moves nothing.
-func (n *Node) Score(key uint64) uint64 {
-	var b [16]byte
-	binary.LittleEndian.PutUint64(b[:], n.seed)
-	binary.LittleEndian.PutUint64(b[8:], key)
-	return xxhash.Sum64(b[:])
 }

@@ -2,7 +2,8 @@
 // the agents themselves.
 //
 // With a key, both are sealed. Datagrams are sealed with XChaCha20-Poly1305 for one incarnation of one receiver, and
-// each is accepted once, from who gets what is sent to its address; streams are TLS 1.3 connections in which both sides prove that they have a key of the file.
+// each is accepted once, from who gets what is sent to its address; streams are TLS 1.3 connections in which both sides
+// prove that they have a key of the file.
 // Whoever does not have a key can neither read nor make nor repeat anything, and no datagram is sent in reply to one
 // that cannot be opened. Memberlist's own encryption is not used: it allocates memory for a stream before it decrypts
 // it, accepts repeated datagrams, and panics on a sealed datagram whose version byte was changed.

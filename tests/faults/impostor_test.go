@@ -59,6 +59,8 @@ func impostor(text string) error {
 		ctx, cancel = context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		return o.member(ctx, o.Victim.Name, "60e00000-0000-4000-8000-000000000000", lab.GossipPort, o.Victim.Address)
+	case "a later agent of a node":
+		return o.member(ctx, o.Victim.Name, o.Victim.Boot, lab.GossipPort, "")
 	case "many at one address", "many nowhere":
 		var all sync.WaitGroup
 		for i := range invented {
@@ -77,7 +79,7 @@ func impostor(text string) error {
 // member is a member until ctx ends.
 func (o *imposture) member(ctx context.Context, name, boot string, port int, advertise string) error {
 	opts := members.Options{
-		Log: slog.New(slog.DiscardHandler), Node: name, Boot: boot, Epoch: 1, Version: "1", Bind: o.Bind.String(), Port: port,
+		Log: slog.New(slog.DiscardHandler), Node: name, Boot: boot, Epoch: 1 << 62, Version: "1", Bind: o.Bind.String(), Port: port,
 		Advertise: advertise, Label: o.Label, KeyFile: o.KeyFile, Handler: &rogueMember{others: make(map[wire.MemberID]string)},
 		Join: []string{o.Others[port%len(o.Others)].Address},
 	}
@@ -136,7 +138,7 @@ func TestImpostor(t *testing.T) {
 	t.Parallel()
 	key := keyFile(t, t.TempDir(), lab.NewKey())
 	s := newTestCluster(t, 4, "--gossip-key-file", key)
-	for _, kind := range []string{"a namesake", "forged datagrams", "deaths that are none", "many nowhere", "many at one address"} {
+	for _, kind := range []string{"a namesake", "a later agent of a node", "forged datagrams", "deaths that are none", "many nowhere", "many at one address"} {
 		s.part(t, kind, func(s *testCluster) { s.impostor(kind, key) })
 	}
 }
