@@ -181,7 +181,7 @@ func (s *testCluster) impostor(kind, key string) {
 	case "many at one address":
 		ctx, cancel := lab.WithTimeout(s.Context(), healTime)
 		defer cancel()
-		s.Do(victim.agent.WaitNodes(ctx, "a third of the invented", func(all []lab.Member) bool { return len(all) > len(s.nodes)+invented/3 }))
+		s.Do(s.nodes[0].agent.WaitNodes(ctx, "a third of the invented", func(all []lab.Member) bool { return len(all) > len(s.nodes)+invented/3 }))
 	}
 	for i := range 6 {
 		d := s.duplicate(s.nodes[i%4], s.nodes[(i+1)%4])
