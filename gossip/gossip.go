@@ -114,7 +114,7 @@ func New(opts Options) (*Gossip, error) {
 		return nil, err
 	}
 	g.network, g.post.network, g.queries.network = network, network, network
-	g.roster.Self().Address = network.Status().Address
+	g.roster.SetAddress(network.Status().Address)
 	return g, nil
 }
 

@@ -121,6 +121,7 @@ func (g *Gossip) changed(changes []roster.Change, now time.Time) {
 
 // receive handles a datagram.
 func (g *Gossip) receive(id wire.MemberID, payload []byte, now time.Time) {
+	g.changed(g.roster.Heard(id, now), now)
 	from := g.roster.Sender(id)
 	if from == nil || from == g.roster.Self() {
 		g.count.drop(dropUnknown)

@@ -222,7 +222,7 @@ func (t *Table) ResendKey(key detector.Key, now time.Time) {
 func (t *Table) Moved(n *roster.Node, now time.Time) {
 	for _, l := range t.those(func(l *Lease) bool {
 		last := len(l.keepers) - 1
-		return l.keeper(n) != nil || last+1 < t.replicas || n.Score(l.hash) > l.keepers[last].Score(l.hash)
+		return l.keeper(n) != nil || last+1 < t.replicas || n.Score(l.hash) >= l.keepers[last].Score(l.hash)
 	}) {
 		t.move(l, now)
 	}

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -160,5 +161,46 @@ func TestFlappingIsBounded(t *testing.T) {
 	}
 	if waiting != gonePolicy.Max || uninformed != 3*n-gonePolicy.Max || l.Len() != 0 {
 		t.Errorf("%d messages wait, %d are counted as lost", waiting, uninformed)
+	}
+}
+
+// Two agents have one IP. The first by its name keeps what the IP keeps, whichever comes or goes first.
+func TestMovedWithinAnIP(t *testing.T) {
+	l := newLab(t, 10)
+	for i := range 50 {
+		l.set(i)
+	}
+	at := func(name string, port int) *roster.Node {
+		m := cluster.Member{Name: name, Boot: "b", Epoch: 1, Address: fmt.Sprintf("10.0.0.1:%d", port)}
+		changes, err := l.r.Join(wire.MemberIDOf(name, "b", 1), m, l.now)
+		if err != nil || len(changes) != 1 {
+			t.Fatal(changes, err)
+		}
+		l.Moved(changes[0].Node, l.now)
+		return changes[0].Node
+	}
+	keeps := func(n *roster.Node) (count int) {
+		for _, l := range l.leases {
+			if l.keeper(n) != nil {
+				count++
+			}
+		}
+		return count
+	}
+	second := at("o2", 1)
+	all := keeps(second)
+	first := at("o1", 2)
+	if keeps(first) != all || keeps(second) != 0 || all == 0 {
+		t.Errorf("of %d the first keeps %d, the second %d", all, keeps(first), keeps(second))
+	}
+	third := at("o3", 3)
+	if l.leave(first); keeps(second) != all || keeps(third) != 0 {
+		t.Errorf("of %d the second keeps %d, the third %d", all, keeps(second), keeps(third))
+	}
+	for _, lease := range l.leases {
+		want := l.r.Keepers(lease.hash, 3)
+		if !slices.EqualFunc(lease.keepers, want, func(k keeper, n *roster.Node) bool { return k.Node == n }) {
+			t.Errorf("%v has other keepers", lease.Key)
+		}
 	}
 }

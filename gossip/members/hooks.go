@@ -33,7 +33,7 @@ func (h *hooks) NotifyAlive(node *memberlist.Node) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, known := h.present[p.ID]; !known && len(h.present) >= maxMembers {
+	if _, known := h.proofs[p.ID]; !known && len(h.proofs) >= maxMembers {
 		return errors.New("there are too many members")
 	}
 	return nil
@@ -70,18 +70,13 @@ func (h *hooks) changed(node *memberlist.Node) {
 		return
 	}
 	h.mu.Lock()
-	was, there := h.present[p.ID]
+	defer h.mu.Unlock()
+	_, there := h.present[p.ID]
 	h.present[p.ID] = p
 	if len(h.present) == 1 && !there {
 		h.hasAnswered(time.Now()) // from now on somebody can
 	}
-	h.mu.Unlock()
-	switch {
-	case !p.left:
-		h.opts.Handler.Joined(p.Member)
-	case there && !was.left:
-		h.opts.Handler.Left(p.Member, true)
-	}
+	(*Members)(h).listed(p)
 }
 
 // NotifyLeave: a member has left, or does not answer any more.
@@ -90,6 +85,7 @@ func (h *hooks) NotifyLeave(node *memberlist.Node) {
 	h.mu.Lock()
 	was, there := h.present[id]
 	delete(h.present, id)
+	proved := (*Members)(h).unlisted(id)
 	if there && len(h.present) == 0 {
 		select {
 		case h.alone <- struct{}{}:
@@ -97,11 +93,8 @@ func (h *hooks) NotifyLeave(node *memberlist.Node) {
 		}
 	}
 	h.mu.Unlock()
-	if there && !was.left {
-		if was.Role != cluster.Reporter { // which finds the agents itself; its address is another pod's soon
-			h.joins.lost(was.at, time.Now())
-		}
-		h.opts.Handler.Left(was.Member, false)
+	if proved && !was.left && was.Role != cluster.Reporter { // which finds the agents itself; its address is another pod's soon
+		h.joins.lost(was.at, time.Now())
 	}
 }
 
@@ -122,9 +115,8 @@ func (h *hooks) hasAnswered(now time.Time) {
 
 // Receive implements [transport.Handler].
 func (h *hooks) Receive(from wire.MemberID, at netip.AddrPort, payload []byte) {
-	if m := (*Members)(h); m.at(from).IsValid() {
-		m.opts.Handler.Receive(from, at, payload)
-	} else {
+	h.opts.Handler.Receive(from, at, payload)
+	if m := (*Members)(h); !m.at(from).IsValid() { // memberlist has given it up
 		m.receivedUnknown(from, at)
 	}
 }

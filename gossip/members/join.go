@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/wire"
 )
 
@@ -88,7 +87,7 @@ func (m *Members) join(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			m.known.write(m.addresses(cluster.Agent))
+			m.known.write(m.agents())
 			return
 		case <-m.alone:
 			retry = firstRetry
@@ -108,7 +107,7 @@ func (m *Members) join(ctx context.Context) {
 // Rejoin exchanges the list of members with some of them at once: they may have given this one up while
 // it was suspended. It does not block.
 func (m *Members) Rejoin() {
-	go m.joinAll(context.Background(), firstOf(m.addresses(), joinAtOnce))
+	go m.joinAll(context.Background(), firstOf(m.agents(), joinAtOnce))
 }
 
 // jitter is about as long, so that many nodes do not do the same at once.
@@ -117,7 +116,7 @@ func jitter(d time.Duration) time.Duration { return d*8/10 + rand.N(d*4/10) }
 // joinRound joins some of those that should be members and are not.
 func (m *Members) joinRound(ctx context.Context) {
 	there := m.addresses()
-	m.known.write(m.addresses(cluster.Agent))
+	m.known.write(m.agents())
 	m.joins.resolve(ctx, there)
 	err := m.joinAll(ctx, m.joins.choose(there, time.Now()))
 	m.joins.mu.Lock()

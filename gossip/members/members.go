@@ -17,7 +17,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"regexp"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,9 +78,9 @@ type Options struct {
 // not block, but for Serve. A member's changes come in order.
 type Handler interface {
 	transport.Handler
-	// Joined reports that a member is there, or there again.
+	// Joined reports that a member is there, or there again: it has answered at its address.
 	Joined(Member)
-	// Left reports that a member has left, or does not answer any more.
+	// Left reports that a member has left, or does not answer any more. Whatever others say, it was asked.
 	Left(member Member, gracefully bool)
 }
 
@@ -105,8 +104,11 @@ type Members struct {
 	unknown   resync        // members of which no news has come yet
 	returned  resync        // members that were lost
 
+	challenges chan struct{} // has a value for each that is under way
+
 	mu       sync.Mutex
-	present  map[wire.MemberID]presence
+	present  map[wire.MemberID]presence // as memberlist says
+	proofs   map[wire.MemberID]*proof
 	answered time.Time                       // when any member answered last by UDP
 	cut      struct{ from, until time.Time } // see Cut
 }
@@ -160,7 +162,10 @@ func (o Options) Check() error {
 // Open listens, but does not join yet. [Members.Run] must be called, which also closes what Open opened.
 // Errors are for users.
 func Open(opts Options) (*Members, error) {
-	m := &Members{opts: opts, log: cmp.Or(opts.Log, slog.Default()), present: make(map[wire.MemberID]presence)}
+	m := &Members{
+		opts: opts, log: cmp.Or(opts.Log, slog.Default()), present: make(map[wire.MemberID]presence),
+		proofs: make(map[wire.MemberID]*proof), challenges: make(chan struct{}, maxChallenges),
+	}
 	if err := cmp.Or(m.metadata().check(), CheckKey(opts), opts.Check()); err != nil {
 		return nil, err
 	}
@@ -202,7 +207,7 @@ func (m *Members) listen() error {
 	conf, hooks := memberlist.DefaultLANConfig(), (*hooks)(m)
 	m.transport, err = transport.New(transport.Options{
 		Log: m.log, ID: m.self.ID, Label: m.opts.Label, KeyFile: m.opts.KeyFile,
-		Handler: hooks, MemberID: nameID, Sockets: sockets, AllowLocal: local(at.Addr()),
+		Handler: hooks, MemberID: nameID, Sockets: sockets, Proofs: hooks, AllowLocal: local(at.Addr()),
 	})
 	if err != nil {
 		return err
@@ -257,7 +262,7 @@ func (m *Members) leave() {
 // Send sends a message of at most [transport.MaxPayload] bytes to a member, by one datagram that may be
 // lost. It does not block.
 func (m *Members) Send(to wire.MemberID, payload []byte) error {
-	at := m.at(to)
+	at := m.proved(to)
 	if !at.IsValid() {
 		return ErrUnknownMember
 	}
@@ -266,29 +271,27 @@ func (m *Members) Send(to wire.MemberID, payload []byte) error {
 
 // Request sends a request to a member and waits for the reply until ctx ends, see [transport.Transport.Request].
 func (m *Members) Request(ctx context.Context, to wire.MemberID, request []byte, reading chan struct{}, use func(reply []byte) error) error {
-	at := m.at(to)
+	at := m.proved(to)
 	if !at.IsValid() {
 		return ErrUnknownMember
 	}
 	return m.transport.Request(ctx, to, at, request, reading, use)
 }
 
-// at is where a member is, not valid if there is none.
+// at is where a member is as memberlist says, not valid if there is none.
 func (m *Members) at(id wire.MemberID) netip.AddrPort {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.present[id].at
 }
 
-// addresses are where the other members are, in no order: all, or those with a role.
-func (m *Members) addresses(roles ...cluster.Role) map[netip.AddrPort]bool {
+// addresses are where the other members are as memberlist says, in no order.
+func (m *Members) addresses() map[netip.AddrPort]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := make(map[netip.AddrPort]bool, len(m.present))
 	for _, p := range m.present {
-		if len(roles) == 0 || slices.Contains(roles, p.Role) {
-			all[p.at] = true
-		}
+		all[p.at] = true
 	}
 	return all
 }

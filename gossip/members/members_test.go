@@ -371,9 +371,9 @@ func TestSuccessor(t *testing.T) {
 				}
 				complete(t, 30*time.Second, nodes[0], nodes[1], next)
 				for _, n := range nodes[:2] {
-					if !n.at(next.self.ID).IsValid() || n.Send(nodes[2].self.ID, nil) == nil {
-						t.Errorf("%s: %v", n.self.Name, n.changes)
-					}
+					within(t, "the former one is not, and the next one is", 2*time.Second, func() bool {
+						return n.Send(next.self.ID, nil) == nil && n.Send(nodes[2].self.ID, nil) != nil
+					})
 				}
 			})
 		})
@@ -410,8 +410,10 @@ func fill(n *node, members int) {
 	n.Members.mu.Lock()
 	defer n.Members.mu.Unlock()
 	clear(n.present)
+	clear(n.proofs)
 	for i := range members {
 		n.present[wire.MemberID(i)] = presence{at: airAddress(2)}
+		n.proofs[wire.MemberID(i)] = &proof{}
 	}
 }
 

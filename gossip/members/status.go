@@ -17,7 +17,7 @@ func (m *Members) Status() cluster.Status {
 	m.mu.Lock()
 	others, answered := len(m.present), m.answered
 	m.mu.Unlock()
-	problems := slices.Concat(m.joins.problems(others), m.blocked(others, answered, now), m.transport.Problems(now))
+	problems := slices.Concat(m.joins.problems(others), m.blocked(others, answered, now), m.transport.Problems(now), m.unproved())
 	if others >= maxMembers {
 		problems = append(problems, fmt.Sprintf("the cluster has %d members besides this one: no more are accepted", others))
 	}

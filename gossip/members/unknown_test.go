@@ -26,7 +26,7 @@ func TestUnknownMember(t *testing.T) {
 				t.Fatal("the news came all the same")
 			}
 			a.lose(nil)
-			joined.Send(deaf.self.ID, []byte("hello")) //nolint:errcheck // it is there
+			joined.transport.Send(deaf.self.ID, deaf.address(), []byte("hello")) //nolint:errcheck // it is there
 			// The others may lack the news, too, until the next exchange of lists.
 			took := within(t, "it is known", time.Minute, func() bool { return deaf.count() == len(nodes) })
 			if took > newsTime+time.Second {
@@ -101,7 +101,7 @@ func TestManyUnknownMembers(t *testing.T) {
 		unknown = open(t, a, 4, joining(nodes[1]))
 		time.Sleep(3 * time.Second)
 		a.lose(nil)
-		unknown.Send(nodes[0].self.ID, []byte("hello")) //nolint:errcheck // it is there
+		unknown.transport.Send(nodes[0].self.ID, own, []byte("hello")) //nolint:errcheck // it is there
 		complete(t, newsTime+time.Second, append(nodes, unknown)...)
 		if lines := strings.Count(nodes[0].log.String(), "\n"); lines > 20 {
 			t.Errorf("%d lines of log", lines)

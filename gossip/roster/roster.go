@@ -6,15 +6,11 @@ package roster
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"iter"
 	"slices"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
-	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/wire"
 )
@@ -26,9 +22,6 @@ const (
 	maxRuns  = 8
 	// keepGone is how long nodes that are gone are remembered: longer than any lease of theirs lives.
 	keepGone = 10 * time.Minute
-	// replacedAfter is how long a node must have been there to be replaced by another boot of the same
-	// name at the same address. Of two that came together, nobody knows which is there.
-	replacedAfter = 5 * time.Second
 	// awayAfter is how long a node must be gone for its return to be worth a word.
 	awayAfter = time.Minute
 )
@@ -39,7 +32,8 @@ var ErrFull = errors.New("too many nodes")
 // Node is one boot of a node. Its fields change only by calls of the [Roster].
 type Node struct {
 	ID   string // the NodeID
-	seed uint64 // the hash of name and boot that its scores are made from
+	seed uint64 // what its scores are made from, see seed
+	home uint64 // the seed of its first agent: others of its boot count only while none is there
 	// Known is when it joined for the first time, as far as this node remembers.
 	Known time.Time
 	*Run  // the present one of its agent, or the last. State is Alive, Dead or Left.
@@ -83,6 +77,7 @@ type Roster struct {
 	agents      []*Node                 // those that are alive
 	byMember    map[wire.MemberID]*Node // incarnations that are there
 	byName      map[string][]*Node
+	replaced    map[wire.MemberID]cluster.Member // that another boot has replaced, and that have not left
 	nodes       int
 	nextCleanup time.Time
 	forgotten   []*Node // since the last Cleanup
@@ -90,11 +85,18 @@ type Roster struct {
 
 // New returns a roster that knows this node only.
 func New(id wire.MemberID, self cluster.Member, now time.Time) *Roster {
-	r := &Roster{byMember: make(map[wire.MemberID]*Node), byName: make(map[string][]*Node)}
+	r := &Roster{byMember: make(map[wire.MemberID]*Node), byName: make(map[string][]*Node), replaced: make(map[wire.MemberID]cluster.Member)}
 	r.Join(id, self, now) //nolint:errcheck // there is room for one
 	r.self = r.byMember[id]
 	r.self.Self = true
 	return r
+}
+
+// SetAddress notes where this node is. Call it before any member joins.
+func (r *Roster) SetAddress(address string) {
+	r.self.Address = address
+	r.self.seed = seed(r.self.Member)
+	r.self.home = r.self.seed
 }
 
 // Self is this node.
@@ -157,7 +159,7 @@ func (r *Roster) BootedAnew(nodeID string) bool {
 }
 
 // Keepers returns the k agents with the highest scores for the hash of a key, the highest first; fewer if there are
-// fewer.
+// fewer. Of agents with one score, which have one IP, the first by its NodeID counts.
 func (r *Roster) Keepers(key uint64, k int) []*Node {
 	nodes, scores := make([]*Node, 0, k+1), make([]uint64, 0, k+1)
 	for _, n := range r.agents {
@@ -165,7 +167,11 @@ func (r *Roster) Keepers(key uint64, k int) []*Node {
 		for at > 0 && scores[at-1] < score {
 			at--
 		}
-		if at < k {
+		if at > 0 && scores[at-1] == score {
+			if n.ID < nodes[at-1].ID {
+				nodes[at-1] = n
+			}
+		} else if at < k {
 			nodes, scores = slices.Insert(nodes, at, n), slices.Insert(scores, at, score)
 			nodes, scores = nodes[:min(len(nodes), k)], scores[:min(len(nodes), k)]
 		}
@@ -174,8 +180,43 @@ func (r *Roster) Keepers(key uint64, k int) []*Node {
 }
 
 // Join notes that an incarnation is there, or says something else of itself. Of those of one boot the latest
-// counts, as long as it is there; at this node it is this one. It fails with [ErrFull].
+// counts, as long as it is there, and those at its first IP before others; at this node it is this one. It has answered at its address, so another boot
+// of its name that had this address is there no more. It fails with [ErrFull].
 func (r *Roster) Join(id wire.MemberID, m cluster.Member, now time.Time) ([]Change, error) {
+	changes, err := r.join(id, m, now)
+	if n := r.byMember[id]; n != nil && len(changes) > 0 {
+		changes = append(r.replace(n, now), changes...)
+	}
+	return changes, err
+}
+
+// Heard notes that an incarnation which was replaced sends something: it is there all the same.
+func (r *Roster) Heard(id wire.MemberID, now time.Time) []Change {
+	m, ok := r.replaced[id]
+	if !ok {
+		return nil
+	}
+	delete(r.replaced, id)
+	changes, _ := r.join(id, m, now) //nolint:errcheck // then it stays unknown
+	return changes
+}
+
+// replace has a node take the place of other boots of its name at its address.
+func (r *Roster) replace(n *Node, now time.Time) (changes []Change) {
+	for _, s := range r.byName[n.Name] {
+		if s != n && s != r.self && s.Alive() && s.Address == n.Address {
+			for _, o := range s.runs {
+				delete(r.byMember, o.Incarnation)
+				r.replaced[o.Incarnation] = o.Member
+			}
+			s.runs = nil
+			changes = append(changes, r.settle(s, cluster.Dead, now)...)
+		}
+	}
+	return changes
+}
+
+func (r *Roster) join(id wire.MemberID, m cluster.Member, now time.Time) ([]Change, error) {
 	m.State, m.Since, m.Heard = cluster.Alive, now, time.Time{}
 	n := r.ByID(m.NodeID())
 	switch {
@@ -188,7 +229,7 @@ func (r *Roster) Join(id wire.MemberID, m cluster.Member, now time.Time) ([]Chan
 		if r.nodes >= maxNodes {
 			return nil, ErrFull
 		}
-		n = &Node{ID: m.NodeID(), seed: hash(m.Name, m.Boot), Known: now, Run: &Run{Member: cluster.Member{Name: m.Name, Boot: m.Boot}}}
+		n = &Node{ID: m.NodeID(), seed: seed(m), home: seed(m), Known: now, Run: &Run{Member: cluster.Member{Name: m.Name, Boot: m.Boot}}}
 		r.byName[m.Name] = append(r.byName[m.Name], n)
 		r.nodes++
 	}
@@ -201,28 +242,20 @@ func (r *Roster) Join(id wire.MemberID, m cluster.Member, now time.Time) ([]Chan
 	r.byMember[id] = n
 	slices.SortFunc(n.runs, func(a, b *Run) int { return cmp.Compare(a.Epoch, b.Epoch) })
 	if len(n.runs) > maxRuns {
-		i := 0
-		if n == r.self && n.runs[0] == n.Run {
+		i := slices.IndexFunc(n.runs, func(o *Run) bool { return o != n.Run && seed(o.Member) != n.home })
+		if i < 0 && n == r.self && n.runs[0] == n.Run {
 			i = 1
 		}
+		i = max(i, 0)
 		delete(r.byMember, n.runs[i].Incarnation)
 		n.runs = slices.Delete(n.runs, i, i+1)
 	}
-	var changes []Change
-	for _, s := range r.byName[m.Name] {
-		if s != n && s != r.self && s.Alive() && s.Address == m.Address && now.Sub(s.Since) >= replacedAfter {
-			for _, o := range s.runs {
-				delete(r.byMember, o.Incarnation)
-			}
-			s.runs = nil
-			changes = append(changes, r.settle(s, cluster.Dead, now)...)
-		}
-	}
-	return append(changes, r.settle(n, cluster.Left, now)...), nil
+	return r.settle(n, cluster.Left, now), nil
 }
 
 // Leave notes that an incarnation is not there any more. This node never leaves.
 func (r *Roster) Leave(id wire.MemberID, gracefully bool, now time.Time) []Change {
+	delete(r.replaced, id)
 	n := r.byMember[id]
 	if n == nil || id == r.self.Incarnation {
 		return nil
@@ -235,17 +268,19 @@ func (r *Roster) Leave(id wire.MemberID, gracefully bool, now time.Time) []Chang
 	return r.settle(n, cluster.Dead, now)
 }
 
-// settle makes the latest incarnation that is there the present one of its node. Without one the node is gone, and for
-// a moment if its role changes.
+// settle makes the latest incarnation that is there at home, or else anywhere, the present one of its node. Without one the node is gone, and for
+// a moment if its role or its scores change.
 func (r *Roster) settle(n *Node, gone cluster.State, now time.Time) (changes []Change) {
 	var latest *Run
-	if len(n.runs) > 0 {
-		latest = n.runs[len(n.runs)-1]
+	for _, o := range n.runs {
+		if latest == nil || seed(latest.Member) != n.home || seed(o.Member) == n.home {
+			latest = o
+		}
 	}
 	if n == r.self || n.Alive() && n.Run == latest {
 		return nil
 	}
-	if n.Alive() && (latest == nil || latest.Role != n.Role) {
+	if n.Alive() && (latest == nil || latest.Role != n.Role || seed(latest.Member) != n.seed) {
 		n.State, n.Since = gone, now
 		r.agents = slices.DeleteFunc(r.agents, func(a *Node) bool { return a == n })
 		changes = append(changes, Change{Node: n, Kind: Went})
@@ -263,7 +298,7 @@ func (r *Roster) settle(n *Node, gone cluster.State, now time.Time) (changes []C
 	if change.Kind == Came && !n.Since.IsZero() && now.Sub(n.Since) >= awayAfter {
 		latest.AwayFrom, latest.AwayUntil = n.Since, now
 	}
-	n.Run, latest.State = latest, cluster.Alive
+	n.Run, n.seed, latest.State = latest, seed(latest.Member), cluster.Alive
 	return append(changes, change)
 }
 
@@ -329,23 +364,4 @@ func beside(nodes []*Node, o *Run, now time.Time) (namesake, doubled bool) {
 		}
 	}
 	return namesake, doubled
-}
-
-// Agents choose the keepers of an address by rendezvous hashing: every node has a score for every key, and the nodes
-// with the highest scores keep it. All agents that know the same nodes choose the same ones without a message, and a
-// node that comes or goes moves only the keys that it keeps itself. All values are part of the protocol.
-
-// KeyHash returns the hash of a key that [Node.Score] takes.
-func KeyHash(k detector.Key) uint64 { return hash(k.Network, string(k.IP.AsSlice())) }
-
-// hash joins the texts by a byte that the first one never has: "a","bc" is not "ab","c".
-func hash(a, b string) uint64 { return xxhash.Sum64String(a + "\x00" + b) }
-
-// Score is the score of a node for the hash of a key. The agent's epoch is not in it, so that an upgrade of the agent
-// moves nothing.
-func (n *Node) Score(key uint64) uint64 {
-	var b [16]byte
-	binary.LittleEndian.PutUint64(b[:], n.seed)
-	binary.LittleEndian.PutUint64(b[8:], key)
-	return xxhash.Sum64(b[:])
 }

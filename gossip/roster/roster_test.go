@@ -203,28 +203,32 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// A node that was booted anew takes the place of its former boot, which had its address. Of two that came together nobody
-// knows which is there.
+// A node that was booted anew takes the place of its former boot, which had its address. If that sends something all the
+// same, it is there beside it.
 func TestReplaced(t *testing.T) {
 	l := newLab(t)
 	old, young := member("n", "old", 1), member("n", "young", 1)
 	young.Address = old.Address
 	n := l.join(old, "came n/old")
-	l.now = start.Add(replacedAfter)
 	l.join(young, "went n/old, came n/young")
 	if n.State != cluster.Dead || l.Sender(id(old)) != nil || l.keepers() != "n self" || !l.BootedAnew("n/old") || l.BootedAnew("n/young") {
 		t.Errorf("%+v is there", n)
 	}
-	l.leave(old, "")
-	if got := l.listed(); got != "n/old1 dead, n/young1 alive, self/s5 alive" {
-		t.Error(got)
+	l.expect(l.Heard(id(young), l.now), nil, "")
+	l.expect(l.Heard(id(old), l.now), nil, "again n/old")
+	l.expect(l.Heard(id(old), l.now), nil, "")
+	if l.Sender(id(old)) != n || l.Sender(id(young)) == nil {
+		t.Error("one of the two is unknown")
 	}
+	l.leave(old, "went n/old")
 
 	l = newLab(t)
 	l.join(old, "came n/old")
-	l.join(young, "came n/young")
-	if !l.ByID("n/old").Alive() || l.BootedAnew("n/old") {
-		t.Error("the first is gone")
+	l.join(young, "went n/old, came n/young")
+	l.leave(old, "")
+	l.expect(l.Heard(id(old), l.now), nil, "") // what comes late
+	if got := l.listed(); got != "n/old1 dead, n/young1 alive, self/s5 alive" || len(l.replaced) != 0 {
+		t.Error(got)
 	}
 }
 

@@ -111,7 +111,9 @@ func (t *Transport) serve(conn net.Conn) error {
 		return err
 	}
 	var size [2]byte
-	if _, err := io.ReadFull(conn, size[:]); err != nil {
+	if _, err := io.ReadFull(conn, size[:]); errors.Is(err, io.EOF) {
+		return net.ErrClosed // a challenge
+	} else if err != nil {
 		return err
 	}
 	request := make([]byte, binary.BigEndian.Uint16(size[:]))

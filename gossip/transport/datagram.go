@@ -16,7 +16,7 @@ import (
 //	8 bytes  the receiver's incarnation
 //	24 bytes nonce, random; if sealed. What follows is sealed then, together with what is before
 //	8 bytes  the sender's incarnation
-//	8 bytes  sequence number: each datagram of an incarnation has a higher one
+//	8 bytes  sequence number: each datagram of an incarnation to another one has a higher one, see proof.go
 //	1 byte   kind
 //	payload
 const (
@@ -38,6 +38,8 @@ type kind byte
 const (
 	kindMemberlist kind = iota + 1
 	kindOwn
+	kindChallenge // a nonce
+	kindAnswer    // the nonce, and a byte that is 1 if the member is about to leave; number 0 says nothing
 )
 
 func appendHeader(b []byte, first byte, label uint32, to wire.MemberID) []byte {
@@ -45,8 +47,12 @@ func appendHeader(b []byte, first byte, label uint32, to wire.MemberID) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(to))
 }
 
-// datagram returns a datagram with a payload.
+// datagram returns a datagram with a payload and the next number.
 func (t *Transport) datagram(to wire.MemberID, k kind, payload []byte) []byte {
+	return t.seal(to, k, t.proofs.number(to), payload)
+}
+
+func (t *Transport) seal(to wire.MemberID, k kind, seq uint64, payload []byte) []byte {
 	b := appendHeader(make([]byte, 0, MaxDatagram), t.first, t.label, to)
 	header := b
 	if t.keys != nil {
@@ -55,7 +61,7 @@ func (t *Transport) datagram(to wire.MemberID, k kind, payload []byte) []byte {
 	}
 	inner := len(b)
 	b = binary.BigEndian.AppendUint64(b, uint64(t.ID))
-	b = binary.BigEndian.AppendUint64(b, t.seq.Add(1))
+	b = binary.BigEndian.AppendUint64(b, seq)
 	b = append(append(b, byte(k)), payload...)
 	if t.keys == nil {
 		return b
@@ -63,37 +69,38 @@ func (t *Transport) datagram(to wire.MemberID, k kind, payload []byte) []byte {
 	return t.keys.list()[0].aead.Seal(b[:inner], b[headerSize:inner], b[inner:], header)
 }
 
-// open opens a datagram, or returns why it is refused. The payload is valid until the next call.
-func (t *Transport) open(b []byte) (from wire.MemberID, k kind, payload []byte, why drop) {
+// content is what a datagram carries.
+type content struct {
+	from    wire.MemberID
+	seq     uint64
+	kind    kind
+	payload []byte // valid until the next one is opened
+}
+
+// open opens a datagram, or returns why it is refused.
+func (t *Transport) open(b []byte) (d content, why drop) {
 	switch {
 	case len(b) > MaxDatagram:
-		return 0, 0, nil, dropOversize
+		return d, dropOversize
 	case len(b) < headerSize || b[0] != bytePlain && b[0] != byteSealed:
-		return 0, 0, nil, dropMalformed
+		return d, dropMalformed
 	case binary.BigEndian.Uint32(b[1:]) != t.label:
-		return 0, 0, nil, dropLabel
+		return d, dropLabel
 	case (b[0] == byteSealed) != (t.keys != nil):
-		return 0, 0, nil, dropKey
+		return d, dropKey
 	case wire.MemberID(binary.BigEndian.Uint64(b[5:])) != t.ID:
-		return 0, 0, nil, dropReceiver
+		return d, dropReceiver
 	}
 	inner := b[headerSize:]
 	if t.keys != nil {
 		if inner = t.keys.open(t.opened[:0], inner, b[:headerSize]); inner == nil {
-			return 0, 0, nil, dropKey
+			return d, dropKey
 		}
 	}
-	if len(inner) < innerSize {
-		return 0, 0, nil, dropMalformed
+	if len(inner) < innerSize || kind(inner[16]) < kindMemberlist || kind(inner[16]) > kindAnswer {
+		return d, dropMalformed
 	}
-	from, k, payload = wire.MemberID(binary.BigEndian.Uint64(inner)), kind(inner[16]), inner[innerSize:]
-	switch {
-	case k != kindMemberlist && k != kindOwn:
-		return 0, 0, nil, dropMalformed
-	case !t.windows.Get(from, func() *window { return new(window) }).accept(binary.BigEndian.Uint64(inner[8:])):
-		return 0, 0, nil, dropReplay
-	}
-	return from, k, payload, 0
+	return content{wire.MemberID(binary.BigEndian.Uint64(inner)), binary.BigEndian.Uint64(inner[8:]), kind(inner[16]), inner[innerSize:]}, 0
 }
 
 // open appends to dst what follows the header; nil if no key opens it.
@@ -110,8 +117,7 @@ func (k *Keys) open(dst, b, header []byte) []byte {
 	return nil
 }
 
-// windowSize is how many datagrams late a datagram may come. A window counts all datagrams of its
-// sender, to all receivers, and networks reorder by milliseconds.
+// windowSize is how many datagrams late a datagram may come. Networks reorder by milliseconds.
 const windowSize = 2048
 
 // window accepts each sequence number of one sender once (RFC 4303, section 3.4.3). A datagram is for one incarnation

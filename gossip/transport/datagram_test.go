@@ -74,7 +74,7 @@ func TestRefusals(t *testing.T) {
 		"another first byte":           {one, append([]byte{'x'}, from(one).record(9, "p")[1:]...), "malformed 1"},
 		"a header only":                {plain, from().record(9, "p")[:headerSize], "malformed 1"},
 		"sealed nothing":               {one, sealedShort.keys.list()[0].aead.Seal(append(sealedShort.record(9, "")[:headerSize], make([]byte, 24)...), make([]byte, 24), nil, sealedShort.record(9, "")[:headerSize]), "malformed 1"},
-		"an unknown kind":              {one, from(one).datagram(9, kindOwn+1, []byte("p")), "malformed 1"},
+		"an unknown kind":              {one, from(one).datagram(9, kindAnswer+1, []byte("p")), "malformed 1"},
 		"an unknown kind, plain":       {plain, from().datagram(9, 0, []byte("p")), "malformed 1"},
 		"too large":                    {one, from(one).datagram(9, kindOwn, make([]byte, MaxPayload+1)), "oversize 1"},
 		"nothing of memberlist":        {one, from(one).datagram(9, kindMemberlist, []byte("p")), "memberlist 1"},
@@ -103,8 +103,8 @@ func TestRefusals(t *testing.T) {
 			}
 		})
 	}
-	covered := map[string]bool{ // by other tests: TestReplay, TestJudge and TestUnsent
-		"replay": true, "stream": true, "unsent": true,
+	covered := map[string]bool{ // by other tests: TestReplay, TestJudge, TestUnsent, TestUnproved and TestManyChallenges
+		"replay": true, "stream": true, "unsent": true, "unproved": true, "challenge": true,
 	}
 	for _, test := range datagrams {
 		covered[strings.TrimSuffix(test.want, " 1")] = true
@@ -189,7 +189,7 @@ func TestOldCipher(t *testing.T) {
 	for i := range recorded[1:] { // and every other byte
 		b := bytes.Clone(recorded)
 		b[1+i] ^= 1
-		if _, _, _, why := second.open2(b); why != dropLabel && why != dropReceiver && why != dropKey {
+		if _, why := second.open2(b); why != dropLabel && why != dropReceiver && why != dropKey {
 			t.Errorf("with another byte %d it is refused as %q", 1+i, dropNames[why])
 		}
 	}
@@ -224,8 +224,8 @@ func TestPacketsAreCopied(t *testing.T) {
 }
 
 // open2 opens a datagram with the keys of a node that receives meanwhile.
-func (n *node) open2(b []byte) (wire.MemberID, kind, []byte, drop) {
-	return (&Transport{Options: n.Options, label: n.label, first: n.first, keys: n.keys, windows: newWindows()}).open(b)
+func (n *node) open2(b []byte) (content, drop) {
+	return (&Transport{Options: n.Options, label: n.label, first: n.first, keys: n.keys}).open(b)
 }
 
 func newWindows() recent.Map[wire.MemberID, window] {
@@ -344,7 +344,7 @@ func TestNoReply(t *testing.T) {
 	conn.SetReadDeadline(time.Now().Add(patience)) //nolint:errcheck // then it fails
 	b := make([]byte, MaxDatagram)
 	size, err := conn.Read(b)
-	if _, _, payload, why := member.open2(b[:size]); err != nil || string(payload) != "answer" {
+	if d, why := member.open2(b[:size]); err != nil || string(d.payload) != "answer" {
 		t.Errorf("%d bytes come back, %v; they are refused as %q", size, err, dropNames[why])
 	}
 }
@@ -360,14 +360,14 @@ func FuzzOpen(f *testing.F) {
 	}
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if sender, k, payload, why := sealed.open2(b); why == 0 && (sender != 1 || k != kindOwn || string(payload) != "payload") {
-			t.Errorf("%x is of %d, a %d with %x", b, sender, k, payload)
+		if d, why := sealed.open2(b); why == 0 && (d.from != 1 || d.kind != kindOwn || string(d.payload) != "payload") {
+			t.Errorf("%x is %+v", b, d)
 		}
-		sender, k, payload, why := plain.open2(b)
+		d, why := plain.open2(b)
 		if why == 0 {
 			want := append(appendHeader(nil, bytePlain, plain.label, 9), b[headerSize:headerSize+innerSize]...)
-			if !bytes.Equal(append(want, payload...), b) || k != kindMemberlist && k != kindOwn {
-				t.Errorf("%x is of %d, a %d with %x", b, sender, k, payload)
+			if !bytes.Equal(append(want, d.payload...), b) || d.kind < kindMemberlist || d.kind > kindAnswer {
+				t.Errorf("%x is %+v", b, d)
 			}
 		}
 	})

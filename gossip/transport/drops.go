@@ -21,12 +21,14 @@ const (
 	dropStream                     // a connection beyond the limits, or one that stalled or failed
 	dropMemberlist                 // nothing that an agent sends by memberlist
 	dropUnsent                     // the network refused it
+	dropUnproved                   // in the name of a member that has not proved that it sends this
+	dropChallenge                  // a challenge of a member that sends too many
 	dropCount
 )
 
 // dropNames are the values of the label "reason" in metrics.
 var dropNames = [dropCount]string{
-	"", "oversize", "malformed", "label", "receiver", "key", "replay", "stream", "memberlist", "unsent",
+	"", "oversize", "malformed", "label", "receiver", "key", "replay", "stream", "memberlist", "unsent", "unproved", "challenge",
 }
 
 // mistakes are for people: reasons that say that an agent is configured otherwise than this one. The

@@ -303,7 +303,7 @@ func TestJudge(t *testing.T) {
 		answer error // refused without one
 		want   string
 	}{
-		"plain":                 {plain, header(bytePlain, "test", 9, kindOwn), nil, "stream 1"}, // no request follows
+		"plain":                 {plain, header(bytePlain, "test", 9, kindOwn), nil, ""}, // a challenge: no request follows
 		"sealed":                {sealed, header(byteSealed, "test", 0, kindMemberlist), nil, "stream 1"},
 		"sealed, and no key":    {plain, header(byteSealed, "test", 9, kindOwn), errPlain, "key 1"},
 		"plain, and a key here": {sealed, header(bytePlain, "test", 9, kindOwn), errSealed, "key 1"},

@@ -2,7 +2,8 @@
 // the agents themselves.
 //
 // With a key, both are sealed. Datagrams are sealed with XChaCha20-Poly1305 for one incarnation of one receiver, and
-// each is accepted once; streams are TLS 1.3 connections in which both sides prove that they have a key of the file.
+// each is accepted once, from who gets what is sent to its address; streams are TLS 1.3 connections in which both sides
+// prove that they have a key of the file.
 // Whoever does not have a key can neither read nor make nor repeat anything, and no datagram is sent in reply to one
 // that cannot be opened. Memberlist's own encryption is not used: it allocates memory for a stream before it decrypts
 // it, accepts repeated datagrams, and panics on a sealed datagram whose version byte was changed.
@@ -32,16 +33,16 @@ import (
 
 // format is the version of the protocol between agents. Agents of different formats do not
 // understand each other; a format only ever grows.
-const format = "dupip 2"
+const format = "dupip 3"
 
-// maxWindows bounds the senders that are remembered; twice as many are for some time. What one that is
-// forgotten has sent could be repeated.
+// maxWindows bounds the senders and receivers that are remembered; twice as many are for some time. One that is forgotten
+// is challenged again. What a stranger that is forgotten has sent to memberlist could be repeated.
 const maxWindows = 16384
 
 // Handler receives what is not memberlist's. Its methods are called from several goroutines.
 type Handler interface {
-	// Receive gets the payload of a datagram; it must copy what it keeps, and not block. With a key
-	// the sender has the key, and sent this to this incarnation once. Without one, anybody may have.
+	// Receive gets the payload of a datagram; it must copy what it keeps, and not block. The sender sent this to this
+	// incarnation once. It has the key, if there is one, and with Options.Proofs it is the member that it says.
 	Receive(from wire.MemberID, at netip.AddrPort, payload []byte)
 	// Serve answers a request. It may block until ctx ends; nil is no answer.
 	Serve(ctx context.Context, request []byte) []byte
@@ -61,6 +62,8 @@ type Options struct {
 	MemberID func(name string) (wire.MemberID, bool)
 	// Sockets are what to listen with; see [Listen].
 	Sockets Sockets
+	// Proofs have each member prove that it is where it is said to be; nil believes all, for simulations.
+	Proofs Proofs
 	// AllowLocal allows connections to loopback and link-local addresses: this agent has one itself.
 	AllowLocal bool
 }
@@ -68,17 +71,17 @@ type Options struct {
 // Transport implements memberlist.NodeAwareTransport. Its methods are safe for concurrent use.
 type Transport struct {
 	Options
-	label uint32
-	first byte  // of datagrams and streams
-	keys  *Keys // nil without a key
-	seq   atomic.Uint64
-	conns conns
+	label  uint32
+	first  byte  // of datagrams and streams
+	keys   *Keys // nil without a key
+	conns  conns
+	proofs proofs
 	drops
 	dialed atomic.Int64 // Unix time in nanoseconds
 
-	// Of the goroutine that receives: windows by sender, and an opened datagram.
-	windows recent.Map[wire.MemberID, window]
-	opened  [MaxDatagram]byte
+	// Of the goroutine that receives: windows of senders that have proved nothing, and an opened datagram.
+	strangers recent.Map[wire.MemberID, window]
+	opened    [MaxDatagram]byte
 
 	packets chan *memberlist.Packet
 	streams chan net.Conn
@@ -95,7 +98,8 @@ func New(opts Options) (*Transport, error) {
 	t := &Transport{
 		Options: opts, label: hashLabel(opts.Label), first: bytePlain,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), lists: make(chan struct{}, maxLists),
-		conns: conns{open: make(map[*inbound]bool)}, windows: recent.Map[wire.MemberID, window]{Half: maxWindows},
+		conns: conns{open: make(map[*inbound]bool)}, proofs: newProofs(),
+		strangers: recent.Map[wire.MemberID, window]{Half: maxWindows},
 	}
 	if opts.KeyFile != "" {
 		keys, err := OpenKeys(opts.KeyFile, opts.Log)
@@ -134,12 +138,15 @@ func (t *Transport) send(to wire.MemberID, at netip.AddrPort, k kind, payload []
 		t.add(dropOversize)
 		return fmt.Errorf("sending %d bytes: a datagram has room for %d", len(payload), MaxPayload)
 	}
-	b := t.datagram(to, k, payload)
-	if _, err := t.Sockets.WriteToUDPAddrPort(b, at); err != nil {
+	return t.write(at, t.datagram(to, k, payload))
+}
+
+func (t *Transport) write(at netip.AddrPort, b []byte) error {
+	_, err := t.Sockets.WriteToUDPAddrPort(b, at)
+	if err != nil {
 		t.add(dropUnsent)
-		return err
 	}
-	return nil
+	return err
 }
 
 // Reachable refuses what cannot be the address of a member.
@@ -248,20 +255,25 @@ func (t *Transport) receive() {
 
 // take handles one datagram.
 func (t *Transport) take(b []byte, from netip.AddrPort, now time.Time) {
-	sender, k, payload, why := t.open(b)
-	if why != 0 {
+	d, why := t.open(b)
+	if why == 0 {
+		why = t.admit(d, from)
+	}
+	switch {
+	case why != 0:
 		t.addFrom(why, from.Addr())
 		return
-	}
-	if k == kindOwn {
-		t.Handler.Receive(sender, from, payload)
+	case d.kind == kindOwn:
+		t.Handler.Receive(d.from, from, d.payload)
+		return
+	case d.kind != kindMemberlist:
 		return
 	}
-	if err := screenPacket(payload); err != nil {
+	if err := screenPacket(d.payload); err != nil {
 		t.addFrom(reason(err), from.Addr())
 		return
 	}
-	packet := &memberlist.Packet{Buf: bytes.Clone(payload), From: net.UDPAddrFromAddrPort(from), Timestamp: now}
+	packet := &memberlist.Packet{Buf: bytes.Clone(d.payload), From: net.UDPAddrFromAddrPort(from), Timestamp: now}
 	select {
 	case t.packets <- packet:
 	case <-t.ctx.Done():

@@ -28,12 +28,14 @@ var healPause = lab.Patience(30 * time.Second)
 const atOnce = "4"
 
 func TestMain(m *testing.M) {
-	if orders := os.Getenv(rogueVariable); orders != "" {
-		if err := rogue(orders); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	for variable, play := range map[string]func(string) error{rogueVariable: rogue, impostorVariable: impostor} {
+		if orders := os.Getenv(variable); orders != "" {
+			if err := play(orders); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
 		}
-		return
 	}
 	flag.Parse()
 	set := false
