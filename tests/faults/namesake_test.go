@@ -2,6 +2,7 @@ package faults
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"testing"
 	"time"
@@ -25,6 +26,31 @@ func TestNamesakes(t *testing.T) {
 	// They are two all the same.
 	d := s.duplicate(first, second)
 	s.Logf("a duplicate between the two: found after %.1f s", s.waitFound(d, d.began, patience).Seconds())
+	// No order names either of them, from the first moment on.
+	d = s.duplicate(second, s.nodes[3])
+	s.waitFound(d, d.began, patience)
+	eventually(s.T, patience, "the judgement", func() error {
+		out, err := s.nodes[3].agent.Client.Get(s.Context(), "/v1/conflicts", "cluster=1")
+		if err != nil {
+			return err
+		}
+		defer out.Close()
+		text, err := io.ReadAll(out)
+		if err != nil {
+			return err
+		}
+		c, err := lab.ReadJudged(text, d.ips[0])
+		if err != nil {
+			return err
+		}
+		if cause := c.Judgement.Cause; cause != "coming" && cause != "namesakes" {
+			return fmt.Errorf("the cause is %s", cause)
+		}
+		if c.Judgement.Orders() {
+			s.Errorf("two machines have the name, and there are orders: %+v", c.Judgement.Steps)
+		}
+		return nil
+	})
 	d = s.duplicate(second, s.nodes[3], first)
 	s.waitFound(d, d.began, patience)
 
