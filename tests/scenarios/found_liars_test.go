@@ -41,7 +41,7 @@ var foundLiars = slices.Concat(
 		if a.Watch = s.T.Watch(a.Agent); len(s.Actors) > 1 {
 			s.WaitAllMembers()
 		}
-		defer s.asks(a, time.Second, ips)()
+		defer s.asks(s.neighbour(a), time.Second, ips)()
 		t0 := time.Now()
 		for _, ip := range ips {
 			s.Do(liar.AddAddrOn("eth0", netip.PrefixFrom(ip, ip.BitLen())))
@@ -66,7 +66,7 @@ var foundLiars = slices.Concat(
 		}
 		s.SeesSilent(liar, ips...)
 		s.assertQuietFor(2 * minOverlap)
-		s.findsDeaf(a, []*lab.Pod{older, liar}, ips)
+		s.findsDeaf(s.neighbour(a), []*lab.Pod{older, liar}, ips)
 	}}),
 	onOneAndMore(2, Scenario{ID: "D42", Want: Found, Text: "settings that decide whom a pod answers: arp_ignore 2, arp_filter, rp_filter", Play: func(s *Stage) {
 		for i, settings := range [][]string{{"arp_ignore", "2"}, {"arp_filter", "1"}, {"rp_filter", "1"}} {
@@ -89,7 +89,7 @@ var foundLiars = slices.Concat(
 			_, err := liar.StartGuest(lab.GuestOptions{Addr: ip, Deaf: true})
 			s.Do(err)
 		}
-		s.findsDeaf(a, []*lab.Pod{older, liar}, ips)
+		s.findsDeaf(s.neighbour(a), []*lab.Pod{older, liar}, ips)
 	}}),
 )
 
@@ -98,7 +98,7 @@ var quietSilent = onOneAndMore(2, Scenario{ID: "Q51", Want: Quiet, MaySuspect: t
 	ips, a := s.Addrs(lab.Bridged, 192)[:1], s.last()
 	older := s.Pod("older", lab.PodOptions{Addrs: ips})
 	s.Sees(older, ips...)
-	defer s.asks(a, time.Second, ips)()
+	defer s.asks(s.neighbour(a), time.Second, ips)()
 	var silent []*lab.Pod
 	for i, silence := range []func(p *lab.Pod) error{
 		func(p *lab.Pod) error {
@@ -124,11 +124,17 @@ var quietSilent = onOneAndMore(2, Scenario{ID: "Q51", Want: Quiet, MaySuspect: t
 	s.SeesSilent(silent[0], ips...)
 }})
 
-// asks has a neighbour on an actor's node ask for addresses every few seconds, until stop is called.
-func (s *Stage) asks(a *Actor, every time.Duration, ips []netip.Addr) (stop func()) {
+// neighbour is a bridged pod on an actor's node.
+func (s *Stage) neighbour(a *Actor) *lab.Pod {
 	s.Helper()
-	neighbour := s.PodOn(a, "neighbour", lab.PodOptions{Addrs: a.Addrs(lab.Bridged, 190)})
-	s.Sees(neighbour, neighbour.Addrs()...)
+	p := s.PodOn(a, "neighbour", lab.PodOptions{Addrs: a.Addrs(lab.Bridged, 190)})
+	s.Sees(p, p.Addrs()...)
+	return p
+}
+
+// asks has a pod ask for addresses every few seconds, until stop is called.
+func (s *Stage) asks(neighbour *lab.Pod, every time.Duration, ips []netip.Addr) (stop func()) {
+	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
 	var asking sync.WaitGroup
 	asking.Go(func() {
@@ -150,9 +156,9 @@ func (s *Stage) asks(a *Actor, every time.Duration, ips []netip.Addr) (stop func
 }
 
 // findsDeaf finds holders of which one answers others only: a neighbour asks every three seconds.
-func (s *Stage) findsDeaf(a *Actor, holders []*lab.Pod, ips []netip.Addr) {
+func (s *Stage) findsDeaf(neighbour *lab.Pod, holders []*lab.Pod, ips []netip.Addr) {
 	s.Helper()
 	t0 := time.Now()
-	defer s.asks(a, 3*time.Second, ips)()
+	defer s.asks(neighbour, 3*time.Second, ips)()
 	s.StaysOpen(s.Finds(t0, holders, ips...)[0].Conflict.ID, holders)
 }

@@ -66,7 +66,7 @@ func behindDirectorInside(kind, arpAnnounce string) func(*Stage) {
 		for i, client := range []netip.Addr{s.Node.Uplink(), s.Node.Uplink6()} {
 			s.Do(server.AddAddrOn("lo", netip.PrefixFrom(vips[i], vips[i].BitLen())), server.SendUDP(vips[i], client, 1))
 		}
-		s.SeesForwarded(server, vips[1]) // nothing announces this one
+		s.SeesSilent(server, vips[1]) // nothing announces this one
 		s.Sees(director, vips...)
 	}
 }
@@ -82,6 +82,18 @@ networks:
 // of a node.
 var foundInside = slices.Concat(
 	onOneAndMore(2, with(lab.Macvlan, Scenario{ID: "D34", Want: Found, Text: "on the uplink", Play: newcomerInside("macvlan")})),
+	onOneAndMore(2, with(lab.Macvlan, Scenario{ID: "D41", Want: Found, Text: "a virtual machine behind a macvlan device, for whose address others ask", Play: func(s *Stage) {
+		ips, a := s.Node.SegmentAddrs(218), s.last()
+		older, liar := s.inside(s.Actors[0], "older", "macvlan", ips...), s.inside(a, "liar", "macvlan")
+		s.Sees(older, ips...)
+		for _, ip := range ips {
+			_, err := liar.StartGuest(lab.GuestOptions{Addr: ip})
+			s.Do(err)
+		}
+		neighbour := s.inside(a, "neighbour", "macvlan", s.Node.SegmentAddrs(219)...)
+		s.Sees(neighbour, neighbour.Addrs()...)
+		s.findsDeaf(neighbour, []*lab.Pod{older, liar}, ips)
+	}})),
 	onOneAndMore(2, with(lab.Macvlan, Scenario{ID: "D35", Want: Found, Text: "a pod has the address of a node", Play: thiefInside("macvlan")})),
 	[]Scenario{
 		with(lab.Macvlan, Scenario{ID: "D34", Want: Found, Nodes: 2, Text: "on the uplink, in mode private; 2 nodes", Play: newcomerInside("macvlan-private")}),

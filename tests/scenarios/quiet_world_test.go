@@ -132,7 +132,7 @@ var quietWorld = []Scenario{
 			s.Sees(next, vips...)
 		}
 		for _, p := range servers {
-			s.SeesForwarded(p, vips...)
+			s.SeesSilent(p, vips...)
 		}
 	}},
 	{ID: "Q33", Want: Quiet, MaySuspect: true, Text: "pods that send others' frames back with the original MACs", Play: func(s *Stage) {
