@@ -18,6 +18,7 @@ func TestLate(t *testing.T) {
 		probes   []int // when, in ms
 		to, at   int   // the probe that is answered, and when
 		want     time.Duration
+		none     bool // it is no answer, and not late
 		evidence detector.Evidence
 	}{
 		{name: "at once", probes: []int{0}, at: 1},
@@ -26,8 +27,8 @@ func TestLate(t *testing.T) {
 		{name: "to the first, too late", probes: []int{0, 100, 300}, at: 1100, want: 1100 * time.Millisecond},
 		{name: "to the first, when the next round has begun", probes: []int{0, 100, 300, 1500}, at: 1600, want: 1600 * time.Millisecond},
 		{name: "prompt, to the next round", probes: []int{0, 100, 300, 1500}, to: 3, at: 1600},
-		{name: "much too late", probes: []int{0, 20000, 40000}, at: 40001, want: askedFor},
-		{name: "to a former agent, or made up", probes: []int{0}, to: unknown, at: 1, want: askedFor},
+		{name: "much too late", probes: []int{0, 20000, 40000}, at: 40001, none: true},
+		{name: "to a former agent, or made up", probes: []int{0}, to: unknown, at: 1, none: true},
 		{name: "to others", probes: []int{0}, to: others, at: 3500},
 		{name: "what its kernel has", probes: []int{0, 100, 300}, to: others, at: 1600, evidence: detector.Configured},
 	} {
@@ -54,7 +55,7 @@ func TestLate(t *testing.T) {
 			}
 		}
 		w.Observed(ref, bpf.VLAN{}, s, to)
-		if s.Answer != (tt.want == 0) || s.Late != tt.want {
+		if s.Answer != (tt.want == 0 && !tt.none) || s.Late != tt.want || s.Overheard != (tt.to == others && tt.evidence == 0) {
 			t.Errorf("%s: answer %v, late %v; want %v", tt.name, s.Answer, s.Late, tt.want)
 		}
 	}

@@ -201,28 +201,17 @@ func (p *Prober) Reprobe(ref detector.Interface, key detector.Key, vlan bpf.VLAN
 
 // Observed ends the pending probe of an address that was announced on an interface, and the guard of
 // an address that the pod was probing itself. An announcement of a suppressed holder ends no pending
-// probe. An answer that was sent to a source of ours, and not in time, is an announcement from now on: so a slow holder is slow for every
-// node, and its answer to one does not pass for a prompt one to another.
+// probe. to is the MAC that an answer was sent to.
 func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sighting, to [6]byte) {
 	i := p.interfaces[ref]
-	if i == nil || s.Evidence != detector.Announced && s.Evidence != detector.Configured {
+	if i == nil {
 		return
 	}
-	_, sent, ours := p.Asked(to)
-	s.Overheard = s.Answer && !ours && s.Evidence == detector.Announced
-	if s.Answer && ours {
-		s.Late = askedFor
-		if !sent.IsZero() {
-			s.Late = max(0, s.At.Sub(sent))
-		}
-		if p.debug() {
-			p.logReply(i, s)
-		}
-		if s.Answer = s.Late <= detector.AnswerTime; s.Answer {
-			s.Late = 0
-		}
-	} else if s.Answer && p.debug() {
-		p.logReply(i, s)
+	if s.Answer && s.Evidence.Counts() {
+		p.time(i, s, to)
+	}
+	if s.Evidence != detector.Announced && s.Evidence != detector.Configured {
+		return
 	}
 	a := address{s.Key.IP, vlan}
 	if !s.At.Before(i.tentative[a]) { // a packet may have waited for a scan
@@ -233,13 +222,33 @@ func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sig
 	}
 }
 
+// time finds out whose question an answer is for and, if it is ours, how long it took. One that was sent to a source of ours and not in time is
+// an announcement: so a slow holder is slow for every node, and its answer to one does not pass for a prompt one to another. So is one to a source
+// that is not known: somebody has made that up, or it is from long ago.
+func (p *Prober) time(i *state, s *detector.Sighting, to [6]byte) {
+	_, sent, ours := p.Asked(to)
+	took := max(0, s.At.Sub(sent))
+	if p.debug() {
+		p.logReply(i, s, took)
+	}
+	switch {
+	case s.Evidence == detector.Configured:
+	case !ours:
+		s.Overheard = true
+	case sent.IsZero():
+		s.Answer = false
+	case took > detector.AnswerTime:
+		s.Answer, s.Late = false, took
+	}
+}
+
 // logReply logs an answer. If nothing says how long it took, another asked.
-func (p *Prober) logReply(i *state, s *detector.Sighting) {
+func (p *Prober) logReply(i *state, s *detector.Sighting, took time.Duration) {
 	attributes := []any{
 		"ip", s.Key.IP, "network", s.Key.Network, "interface", i.Link.Name, "pod", s.Holder.Pod.String(), "mac", s.Holder.MAC, "evidence", s.Evidence,
 	}
-	if s.Late > 0 {
-		attributes = append(attributes, "took", s.Late)
+	if took <= askedFor {
+		attributes = append(attributes, "took", took)
 	}
 	what := "reply received"
 	if s.Evidence == detector.Configured {
