@@ -207,7 +207,7 @@ func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sig
 	if i == nil {
 		return
 	}
-	if s.Answer && s.Evidence.Counts() {
+	if s.Answer {
 		p.time(i, s, to)
 	}
 	if s.Evidence != detector.Announced && s.Evidence != detector.Configured {
@@ -232,7 +232,7 @@ func (p *Prober) time(i *state, s *detector.Sighting, to [6]byte) {
 		p.logReply(i, s, took)
 	}
 	switch {
-	case s.Evidence == detector.Configured:
+	case s.Evidence == detector.Configured || !s.Evidence.Counts():
 	case !ours:
 		s.Overheard = true
 	case sent.IsZero():

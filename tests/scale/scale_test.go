@@ -51,8 +51,8 @@ func TestSmall(t *testing.T) {
 	for _, simulated := range []bool{false, true} {
 		inSimulation(t, 50, simulated, &out, func(tw *simulation, r *report) {
 			tw.storm(10, 5*time.Second, r)
-			tw.ownTaken(20, r)
-			tw.steady(400, 10, r) // enough for a 99th percentile: of 50, two lost packets would decide it
+			tw.ownTaken(800, r)
+			tw.steady(400, 10, r) // both are enough for a 99th percentile: of 50, two lost packets would decide it
 			tw.prefix(250, 250, r)
 			tw.prefix(500, 1, r)
 			tw.everywhere(5, r)
