@@ -86,6 +86,8 @@ var foundInside = slices.Concat(
 		ips, a := s.Node.SegmentAddrs(218), s.last()
 		older, liar := s.inside(s.Actors[0], "older", "macvlan", ips...), s.inside(a, "liar", "macvlan")
 		s.Sees(older, ips...)
+		eth0, err := liar.Netlink().LinkByName("eth0")
+		s.Do(err, liar.Netlink().LinkSetAllmulticastOn(eth0)) // or no solicitation reaches the guest
 		for _, ip := range ips {
 			_, err := liar.StartGuest(lab.GuestOptions{Addr: ip})
 			s.Do(err)
