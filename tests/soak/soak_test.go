@@ -62,7 +62,7 @@ func TestSoak(t *testing.T) {
 func limits() judge.Limits {
 	l := judge.DefaultLimits()
 	l.Overlap = minOverlap
-	l.Found, l.Fresh, l.Over = lab.Patience(l.Found), lab.Patience(l.Fresh), lab.Patience(l.Over)
+	l.Found, l.Deaf, l.Fresh, l.Over = lab.Patience(l.Found), lab.Patience(l.Deaf), lab.Patience(l.Fresh), lab.Patience(l.Over)
 	l.Suspicion, l.Restart = lab.Patience(l.Suspicion), lab.Patience(l.Restart)
 	return l
 }

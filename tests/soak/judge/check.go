@@ -72,7 +72,7 @@ func (j *Judge) start(p *pair, name string, at time.Duration) (down bool, start 
 
 // allowed is how long after start a pair may be unconfirmed.
 func (j *Judge) allowed(p *pair, start, at time.Duration) time.Duration {
-	allowed := j.limits.Found + j.StalledFor(start, at)
+	allowed := j.limits.found(p) + j.StalledFor(start, at)
 	if a := j.addresses[p.ip]; a != nil && slices.ContainsFunc(a.holders(start, at), func(h Holder) bool {
 		return !p.of(h.Node) && j.wasAway(h.Node, start, at)
 	}) {
@@ -96,7 +96,7 @@ func (j *Judge) count(a *address) {
 		if from > until {
 			continue
 		}
-		if !p.counted && until-from > j.limits.Found {
+		if !p.counted && until-from > j.limits.found(p) {
 			p.counted = true
 			j.tally.Long++
 		}

@@ -9,6 +9,7 @@ import (
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	const s = time.Second
+	deafOne := []stretch{{holder: a, from: 1 * s, until: 28 * s}, {holder: b, from: 5 * s, until: 28 * s, deaf: true}}
 	shared := []stretch{{holder: a, from: 1 * s, until: 30 * s}, {holder: b, from: 5 * s, until: 15 * s}}
 	for _, tt := range []struct {
 		name string
@@ -319,6 +320,33 @@ func TestJudge(t *testing.T) {
 				},
 				down: []stretch{{holder: b, from: 6 * s, until: 9500 * ms}},
 			},
+		},
+		{
+			name: "deaf, as late as allowed", long: 1, found: 1,
+			play: play{has: deafOne, reports: both(20*s, 28*s, a, b)},
+		},
+		{
+			name: "deaf, and late", long: 1, found: 1,
+			play: play{has: deafOne, reports: both(21*s, 28*s, a, b)},
+			want: map[Kind]int{Overdue: 2, Late: 2},
+		},
+		{
+			name: "deaf, and never found", long: 1,
+			play: play{has: deafOne},
+			want: map[Kind]int{Overdue: 2, Missed: 2},
+		},
+		{
+			name: "deaf, and too brief to be missed",
+			play: play{has: []stretch{shared[0], {holder: b, from: 5 * s, until: 19 * s, deaf: true}}},
+		},
+		{
+			name: "the deaf one may be found late, two others not", long: 3, found: 3,
+			play: play{
+				has: append(deafOne[:2:2], stretch{holder: c, from: 5 * s, until: 28 * s}),
+				reports: append(both(15*s, 28*s, a, b, c),
+					report{node: n3, from: 15 * s, until: 28 * s, holders: []Holder{a, b, c}}),
+			},
+			want: map[Kind]int{Overdue: 2, Late: 2},
 		},
 		{
 			name: "hosts are no duplicates of each other",

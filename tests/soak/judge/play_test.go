@@ -25,7 +25,7 @@ var (
 type stretch struct {
 	holder      Holder
 	from, until time.Duration
-	maybe       bool
+	maybe, deaf bool
 }
 
 // report is a time in which an agent has a conflict.
@@ -80,7 +80,7 @@ func (p play) judge() (map[Kind]int, *Judge, []Finding) {
 				case s.maybe:
 					look.Maybe = append(look.Maybe, ip)
 				default:
-					look.Has = append(look.Has, ip)
+					look.Has, look.Deaf = append(look.Has, ip), s.deaf
 				}
 			}
 			j.AddSnapshot(look)
