@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// askInterval is how often neighbours ask for what deaf pods have; the judge's limit for these is made for that.
-	askInterval = time.Second
+	// askInterval is how often neighbours ask for what deaf pods have; the judge's limit for these is made for that. If it were a second, an
+	// answer would come in each round, and count as one to the agent.
+	askInterval = 3 * time.Second
 	// guestInterval is how often a guest announces its address: the first time is before the agent has attached.
 	guestInterval = 200 * time.Millisecond
 )

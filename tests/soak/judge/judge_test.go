@@ -323,11 +323,11 @@ func TestJudge(t *testing.T) {
 		},
 		{
 			name: "deaf, as late as allowed", long: 1, found: 1,
-			play: play{has: deafOne, reports: both(20*s, 28*s, a, b)},
+			play: play{has: deafOne, reports: both(24900*ms, 29*s, a, b)},
 		},
 		{
 			name: "deaf, and late", long: 1, found: 1,
-			play: play{has: deafOne, reports: both(21*s, 28*s, a, b)},
+			play: play{has: deafOne, reports: both(26*s, 29*s, a, b)},
 			want: map[Kind]int{Overdue: 2, Late: 2},
 		},
 		{
@@ -337,14 +337,14 @@ func TestJudge(t *testing.T) {
 		},
 		{
 			name: "deaf, and too brief to be missed",
-			play: play{has: []stretch{shared[0], {holder: b, from: 5 * s, until: 19 * s, deaf: true}}},
+			play: play{has: []stretch{shared[0], {holder: b, from: 5 * s, until: 24 * s, deaf: true}}},
 		},
 		{
 			name: "the deaf one may be found late, two others not", long: 3, found: 3,
 			play: play{
-				has: append(deafOne[:2:2], stretch{holder: c, from: 5 * s, until: 28 * s}),
-				reports: append(both(15*s, 28*s, a, b, c),
-					report{node: n3, from: 15 * s, until: 28 * s, holders: []Holder{a, b, c}}),
+				has: append(deafOne[:2:2], stretch{holder: c, from: 5 * s, until: 30 * s}),
+				reports: append(both(15*s, 30*s, a, b, c),
+					report{node: n3, from: 15 * s, until: 30 * s, holders: []Holder{a, b, c}}),
 			},
 			want: map[Kind]int{Overdue: 2, Late: 2},
 		},

@@ -10,9 +10,9 @@ type Limits struct {
 	// Found is the time in which each holder's node must confirm a pair, from when both certainly had
 	// the address.
 	Found time.Duration
-	// Deaf is that time for a holder that answers others only, if somebody asks for the address every second. It counts at its own node
-	// after two rounds in which it answered others: 4 s. Until then the other node has asked for it three times at most, does not for up to
-	// 4 s, and then checks again within 5 s, which takes 2 s.
+	// Deaf is that time for a holder that answers others only, if somebody asks for the address every 3 s. Two such answers prove it: it
+	// counts at its own node 1 s after the second one, which is 7 s. Until then the other node has asked in vain three times at most: it
+	// asks no more for 4 s, and again within 5 s after that, which takes 2 s. The rest is for what others do to the address.
 	Deaf time.Duration
 	// Unanswered is added if the agent of a third holder is down or has just started: its probe request
 	// fails after 1.8 s, and then all rounds start again.
@@ -41,7 +41,7 @@ func DefaultLimits() Limits {
 		Overlap: time.Second,
 		// The goal is 2.5 s at the 99th percentile.
 		Found:      3 * time.Second,
-		Deaf:       15 * time.Second,
+		Deaf:       20 * time.Second,
 		Unanswered: 3 * time.Second,
 		Fresh:      1500 * time.Millisecond,
 		Over:       8 * time.Second,

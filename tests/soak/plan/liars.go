@@ -40,12 +40,15 @@ func (m *model) mirror() {
 	m.begin("mirror")
 	m.step(Step{Due: m.now, Kind: Mirror}, p)
 	if m.chance(20) {
-		m.ends(p, m.now+m.lasts(), true)
+		m.ends(p, m.now+m.lastsLong(), true)
 		return
 	}
 	m.name += ", duplicate"
-	m.takes(p, older, m.now+m.upTo(5*time.Second), slices.Clone(older.has), m.lasts(), true)
+	m.takes(p, older, m.now+m.upTo(5*time.Second), slices.Clone(older.has), m.lastsLong(), true)
 }
+
+// lastsLong draws how long a duplicate of a liar lasts: there are few, and each should have to be found.
+func (m *model) lastsLong() time.Duration { return m.between(12*time.Second, 40*time.Second) }
 
 // takes gives a pod addresses of another one for a while, and ends it.
 func (m *model) takes(p, older *pod, at time.Duration, ips []netip.Addr, lasts time.Duration, mirror bool) {
@@ -69,7 +72,7 @@ func (m *model) guest() {
 	if older == nil || mirror && m.mirrors == maxMirrors {
 		return
 	}
-	like, end := Pod{Guest: how}, m.now+m.lasts()
+	like, end := Pod{Guest: how}, m.now+m.lastsLong()
 	if m.chance(30) {
 		like.MAC = net.HardwareAddr{0x52, 0x54, 0, byte(m.rng.IntN(256)), byte(m.rng.IntN(256)), byte(m.rng.IntN(256))}
 	}
@@ -100,7 +103,7 @@ func (m *model) deaf() {
 	}
 	m.begin("deaf duplicate")
 	m.step(Step{Due: m.now, Kind: Deafen}, p)
-	at, ips, lasts := m.now+m.upTo(time.Second), slices.Clone(older.has), m.between(10*time.Second, 40*time.Second)
+	at, ips, lasts := m.now+m.upTo(time.Second), slices.Clone(older.has), m.between(20*time.Second, time.Minute)
 	if m.chance(25) {
 		m.name += ", triple"
 		m.stop(m.newcomer(older, ips, at+m.upTo(5*time.Second)), at+m.between(6*time.Second, lasts))

@@ -64,7 +64,7 @@ func TestPlansArePossible(t *testing.T) {
 				most, least = max(most, len(w.alive)), min(least, len(w.alive))
 			}
 		}
-		if least < 30 || most > 75 {
+		if least < 25 || most > 75 {
 			t.Errorf("seed %d: between %d and %d pods are alive", seed, least, most)
 		}
 	}
