@@ -72,13 +72,21 @@ func (m *model) guest() {
 	if older == nil || mirror && m.mirrors == maxMirrors {
 		return
 	}
-	like, end := Pod{Guest: how}, m.now+m.lastsLong()
+	node, end := m.anyNode(), m.now+m.lastsLong()
+	if how == ReflectsBefore || how == ReflectsAfter {
+		if m.now < m.reflects[node] {
+			how = Plain // two would send each probe to and fro, without end
+		} else {
+			m.reflects[node] = end + 10*time.Second
+		}
+	}
+	like := Pod{Guest: how}
 	if m.chance(30) {
 		like.MAC = net.HardwareAddr{0x52, 0x54, 0, byte(m.rng.IntN(256)), byte(m.rng.IntN(256)), byte(m.rng.IntN(256))}
 	}
 	if m.chance(60) {
 		m.begin("duplicate by a guest")
-		p := m.startLike(like, m.now, m.anyNode(), slices.Clone(older.has), older.last)
+		p := m.startLike(like, m.now, node, slices.Clone(older.has), older.last)
 		older.busy = max(older.busy, end+margin)
 		m.ends(p, end, mirror)
 		return
@@ -88,7 +96,7 @@ func (m *model) guest() {
 		return
 	}
 	m.begin("duplicate of a guest")
-	p := m.startLike(like, m.now, m.anyNode(), ips)
+	p := m.startLike(like, m.now, node, ips)
 	q := m.newcomer(p, ips, m.now+m.upTo(5*time.Second))
 	m.stop(q, end)
 	m.ends(p, end+m.upTo(5*time.Second), mirror)

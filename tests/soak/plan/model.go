@@ -30,6 +30,8 @@ type model struct {
 	restarts, lastRestart  int
 	// mirrors is how many pods send frames back, now or later.
 	mirrors int
+	// reflects are the nodes with a guest that sends probes back, until when.
+	reflects map[int]time.Duration
 }
 
 // pod is a pod in the model.

@@ -138,6 +138,8 @@ func Draw(seed uint64, site Cluster, length time.Duration) *Plan {
 		free:    slices.Clone(site.Pool),
 		held:    make(map[netip.Addr]int),
 		left:    make(map[netip.Addr]int),
+
+		reflects: make(map[int]time.Duration),
 	}
 	m.rng.Shuffle(len(m.free), func(i, j int) { m.free[i], m.free[j] = m.free[j], m.free[i] })
 	m.play(length)

@@ -109,7 +109,7 @@ func (w world) do(t *testing.T, s *Step) {
 func TestLiars(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(40) {
-		mirrors, before := make(map[int]bool), make(map[int]Kind)
+		mirrors, before, reflects := make(map[int]bool), make(map[int]Kind), make(map[int]int)
 		for _, s := range Draw(seed, testCluster(), 5*time.Minute).Steps {
 			if s.Pod == nil {
 				continue
@@ -122,8 +122,17 @@ func TestLiars(t *testing.T) {
 				if s.Pod.Guest == SendsBack {
 					mirrors[n] = true
 				}
+				if g := s.Pod.Guest; g == ReflectsBefore || g == ReflectsAfter {
+					if other := reflects[s.Pod.Node]; other != 0 {
+						t.Errorf("seed %d: %v: pod %d sends probes back there, too", seed, s, other)
+					}
+					reflects[s.Pod.Node] = n
+				}
 			case PodEnd:
 				delete(mirrors, n)
+				if reflects[s.Pod.Node] == n {
+					delete(reflects, s.Pod.Node)
+				}
 			case Deafen, Hush:
 				if s.Kind == Deafen && s.Pod.Routed {
 					t.Errorf("seed %d: %v: no neighbour can ask it", seed, s)

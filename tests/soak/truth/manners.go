@@ -54,11 +54,14 @@ func (v *view) silence(m manners) {
 	v.deaf = m.deaf
 }
 
-// Guests tells which addresses a stack in user space answers for in a namespace: nobody can list them.
+// Guests tells which addresses a stack in user space answers for in a namespace: nobody can list them. Without addresses there
+// is none any more.
 func (w *Watcher) Guests(name string, ips ...netip.Addr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s := w.known[name]; s != nil {
-		s.guests = ips
+	if len(ips) == 0 {
+		delete(w.guests, name)
+		return
 	}
+	w.guests[name] = ips
 }

@@ -40,6 +40,8 @@ type Watcher struct {
 	mu    sync.Mutex
 	known map[string]*space // by name under /run/netns
 	ports map[string]map[int]bool
+	// guests are the addresses of Guests, by name.
+	guests map[string][]netip.Addr
 	// listed is when the folder was listed last.
 	listed time.Duration
 }
@@ -48,8 +50,7 @@ type Watcher struct {
 type space struct {
 	holder judge.Holder
 	has    []netip.Addr
-	guests []netip.Addr // see Guests
-	peer   int          // index of the host end of its first veth, on its node
+	peer   int // index of the host end of its first veth, on its node
 	gone   bool
 }
 
@@ -59,7 +60,7 @@ type space struct {
 func New(prefix string, nodes []string, start time.Time, feed func(judge.Snapshot)) *Watcher {
 	return &Watcher{
 		prefix: prefix, nodes: nodes, start: start, feed: feed,
-		known: make(map[string]*space), ports: make(map[string]map[int]bool),
+		known: make(map[string]*space), ports: make(map[string]map[int]bool), guests: make(map[string][]netip.Addr),
 	}
 }
 
@@ -148,7 +149,7 @@ func (w *Watcher) Read(name string) error {
 		return fmt.Errorf("read netns %s: %w", name, err)
 	default:
 		if view.peer != 0 {
-			view.has = append(view.has, s.guests...)
+			view.has = append(view.has, w.guests[name]...)
 		}
 		snapshot.Has, snapshot.Maybe, snapshot.Deaf = view.has, view.maybe, view.deaf
 		s.has, s.gone = view.has, false
