@@ -42,7 +42,7 @@ func (j *Judge) checkPoll(o *Open) {
 // checkMissing checks whether an agent reports a pair that it must report.
 func (j *Judge) checkMissing(p *pair, o *Open) {
 	from, until := p.certain()
-	if from > o.From || until < o.From {
+	if from > o.From || until < o.To { // it may be an answer of that time
 		return
 	}
 	down, start := j.start(p, o.Node, o.From)

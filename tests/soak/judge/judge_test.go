@@ -148,6 +148,13 @@ func TestJudge(t *testing.T) {
 			want: map[Kind]int{Dropped: 2},
 		},
 		{
+			name: "one loses it while an agent answers", long: 1, found: 1,
+			play: play{
+				has:     []stretch{shared[0], {holder: b, from: 5 * s, until: 15200 * ms}},
+				reports: both(6500*ms, 15050*ms, a, b), slow: 300 * ms,
+			},
+		},
+		{
 			name: "lingering", long: 1, found: 1,
 			play: play{has: shared, reports: both(6500*ms, 24*s, a, b)},
 			want: map[Kind]int{Lingering: 2},

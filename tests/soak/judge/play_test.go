@@ -48,6 +48,7 @@ type play struct {
 	down      []stretch // by the holder's node
 	stallFrom time.Duration
 	stall     time.Duration // there are no snapshots for this long from then on
+	slow      time.Duration // agents answer polls so late, with what they have then
 }
 
 func (p play) judge() (map[Kind]int, *Judge, []Finding) {
@@ -100,9 +101,9 @@ func (p play) judge() (map[Kind]int, *Judge, []Finding) {
 			if slices.Contains(away, node) {
 				continue
 			}
-			open := Open{Node: node, From: now + 20*ms}
+			open := Open{Node: node, From: now + 20*ms, To: now + 20*ms + p.slow}
 			for _, s := range p.reports {
-				if s.node == node && s.from <= open.From && open.From < s.until {
+				if s.node == node && s.from <= open.To && open.To < s.until {
 					open.Conflicts = append(open.Conflicts, s.conflict())
 				}
 			}
