@@ -147,6 +147,9 @@ func (c *check) unpair() {
 	c.since, c.answers, c.latest, c.asked = nil, 0, time.Time{}, time.Time{}
 }
 
+// together reports whether the holder is known to have the address together with another one.
+func (c *check) together() bool { return c != nil && (c.proven || len(c.since) > 0) }
+
 // togetherWith returns for how long two holders are known to have the address together: from the first round that both answered to the
 // last one. It is negative if they are not.
 func (c *check) togetherWith(o *check) time.Duration {

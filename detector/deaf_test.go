@@ -186,3 +186,25 @@ func TestDeafAreBounded(t *testing.T) {
 		t.Errorf("%d are remembered, the first is %+v", len(e.deaf), e.deaf[0].holder)
 	}
 }
+
+// TestDeafForOthers: what others are told of a deaf holder is what its own node counts. Else they would confirm a conflict that this node
+// lets fade, and with it theirs.
+func TestDeafForOthers(t *testing.T) {
+	w := newWorld(t, Options{})
+	for _, step := range []struct {
+		script string
+		more   time.Duration
+		want   bool
+	}{
+		{"0s a announces\n10s b mute\n10s b answers", 2 * time.Second, false},
+		{"40s b answers", 2 * time.Second, true},
+		{"60s a loses", 4 * time.Second, false},
+		{"79s b answers\n80s c announces", 500 * time.Millisecond, false}, // it has to be proved again
+		{"90s b answers\n100s b answers", 2 * time.Second, true},
+	} {
+		w.play(step.script, step.more)
+		if got := w.d.Deaf(Key{"default", defaultIP}, w.actor("b").id); got != step.want {
+			t.Errorf("after %q: deaf is %t, want %t", step.script, got, step.want)
+		}
+	}
+}

@@ -81,11 +81,11 @@ func (d *Detector) Holds(key Key, id HolderID) bool {
 	return b != nil && b.counts()
 }
 
-// Deaf reports whether a holder of this node has the address and answers others, and not this agent. What is known of it stands for its
-// answer.
+// Deaf reports whether a holder of this node counts as one by what it answers to others, and not to this agent. That stands for its answer
+// to other nodes, but only while it counts together with another holder here: what they confirmed would end with the suspicion that fades here.
 func (d *Detector) Deaf(key Key, id HolderID) bool {
 	b := d.table.entries[key].find(id)
-	return b != nil && b.counts() && b.isDeaf()
+	return b != nil && b.counts() && b.isDeaf() && b.check.together()
 }
 
 // SuppressedUntil returns until when a holder is not to be probed again, because it announced the address

@@ -161,7 +161,7 @@ func (v *verifier) unanswered(b *binding, now time.Time) *loss {
 	c, e, id := b.check, b.entry, b.holder.ID
 	roundName, deaf := c.roundName(), v.overhear(b, now) || b.isDeaf()
 	c.phase, c.noReply = resting, 0
-	if deaf && (c.proven || len(c.since) > 0) {
+	if deaf && c.together() {
 		return nil // until it is not seen any more, or its kernel loses the address
 	}
 	c.unpair()

@@ -86,15 +86,14 @@ func (n *Netns) withSocket(device string, f func(packetSocket) error) error {
 }
 
 // SendBack has the pod send back every frame that comes in at its first interface, but none twice in a second: two such pods on one bridge
-// would send a broadcast to and fro.
-func (p *Pod) SendBack() error {
+// would send a broadcast to and fro. The listener holds the netns.
+func (p *Pod) SendBack() (*Listener, error) {
 	last := make(map[string]time.Time)
-	_, err := p.Listen(p.Interface, func(packet Packet) {
+	return p.Listen(p.Interface, func(packet Packet) {
 		now, frame := time.Now(), string(packet.Frame)
 		if now.Sub(last[frame]) >= time.Second {
 			last[frame] = now
 			_ = p.SendRaw([]byte(frame)) // the interface may be gone
 		}
 	})
-	return err
 }

@@ -82,9 +82,17 @@ func visit(f func() error) error {
 // Exec runs f on a thread in the netns. Goroutines that f starts are not in it; sockets that f opens
 // stay in it.
 func (n *Netns) Exec(f func() error) error {
+	if err := ExecIn(n.fd, f); err != nil {
+		return fmt.Errorf("in netns %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+// ExecIn is [Netns.Exec] in the netns of a descriptor.
+func ExecIn(fd netns.NsHandle, f func() error) error {
 	return visit(func() error {
-		if err := netns.Set(n.fd); err != nil {
-			return fmt.Errorf("enter netns %s: %w", n.Name, err)
+		if err := netns.Set(fd); err != nil {
+			return fmt.Errorf("enter netns: %w", err)
 		}
 		return f()
 	})

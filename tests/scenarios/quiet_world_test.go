@@ -163,7 +163,8 @@ ignore:
 		neighbour := s.Pod("neighbour", lab.PodOptions{Addrs: s.Addrs(lab.Bridged, 151)})
 		s.Sees(neighbour, neighbour.Addrs()...)
 		for i := range 2 {
-			s.Do(s.Pod(fmt.Sprintf("mirror%d", i), lab.PodOptions{Style: lab.Raw}).SendBack())
+			_, err := s.Pod(fmt.Sprintf("mirror%d", i), lab.PodOptions{Style: lab.Raw}).SendBack()
+			s.Do(err)
 		}
 		for end := time.Now().Add(6 * minOverlap); time.Now().Before(end); s.assertQuietFor(minOverlap / 2) {
 			s.Talk(stranger, ips...)

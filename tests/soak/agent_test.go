@@ -99,6 +99,10 @@ func (s *soak) resyncFound(a *agent) {
 func (s *soak) snapshot(l judge.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.deaf, l.Holder)
+	if l.Deaf {
+		s.deaf[l.Holder] = l.Has
+	}
 	s.count.addresses(l)
 	s.journal.snapshot(l)
 	s.judge.AddSnapshot(l)

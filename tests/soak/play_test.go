@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/netip"
 	"slices"
@@ -38,6 +39,8 @@ type soak struct {
 	agents []*agent         // by node
 	pods   map[int]*lab.Pod // that of the nested netns, if it has one; outer has the other
 	outer  map[int]*lab.Pod
+	inside map[int][]io.Closer // what runs in pods, and holds their netns
+	deaf   map[judge.Holder][]netip.Addr
 	slow   []answer
 	up     time.Duration // when the last agent was ready that was restarted
 	// keeping writes down what agents know of findings.
@@ -49,6 +52,7 @@ type soak struct {
 // newSoak starts the agents.
 func newSoak(t testing.TB, seed uint64) *soak {
 	s := &soak{T: lab.NewT(t), seed: seed, judge: judge.New(limits()), pods: make(map[int]*lab.Pod), outer: make(map[int]*lab.Pod)}
+	s.inside, s.deaf = make(map[int][]io.Closer), make(map[judge.Holder][]netip.Addr)
 	names := make([]string, nodes)
 	started := s.Cluster(nodes, "--min-overlap", minOverlap.String())
 	s.start = time.Now()
@@ -89,7 +93,9 @@ func (s *soak) play(p *plan.Plan) {
 		watching.Go(func() { s.listen(ctx, a, client) })
 	}
 
+	stop := s.askForDeaf(ctx)
 	s.perform(p)
+	stop()
 	s.journal.note(nil, nil, "the plan is over")
 	s.removeAll()
 	// What has ended may stay open for this long.
@@ -202,6 +208,8 @@ func (s *soak) change(step *plan.Step) error {
 		return s.endPod(step)
 	case plan.Send:
 		return send(pod, step.IPs)
+	case plan.Mirror, plan.Deafen, plan.Hush:
+		return s.lie(pod, step)
 	case plan.Rename:
 		return pod.Rename("net7")
 	case plan.Nest:
@@ -255,7 +263,13 @@ func (s *soak) endPod(step *plan.Step) (err error) {
 	pods := []*lab.Pod{s.pods[step.Pod.Number], s.outer[step.Pod.Number]}
 	delete(s.pods, step.Pod.Number)
 	delete(s.outer, step.Pod.Number)
+	inside := s.inside[step.Pod.Number]
+	delete(s.inside, step.Pod.Number)
 	s.mu.Unlock()
+	s.watcher.Guests(s.Prefix() + s.podName(step.Pod))
+	for _, c := range inside {
+		err = errors.Join(err, c.Close())
+	}
 	for _, p := range pods {
 		switch {
 		case p == nil:
@@ -270,7 +284,10 @@ func (s *soak) endPod(step *plan.Step) (err error) {
 
 func (s *soak) startPod(p *plan.Pod) error {
 	o := lab.PodOptions{Addrs: slices.Clone(p.IPs), Silent: p.Silent, MAC: p.MAC}
-	if p.Routed {
+	switch {
+	case p.Guest != "":
+		o = lab.PodOptions{Style: lab.Raw}
+	case p.Routed:
 		o.Style = lab.Routed
 	}
 	pod, err := s.nodes[p.Node].AddPod(s.podName(p), o)
@@ -280,6 +297,9 @@ func (s *soak) startPod(p *plan.Pod) error {
 	s.mu.Lock()
 	s.pods[p.Number] = pod
 	s.mu.Unlock()
+	if p.Guest != "" {
+		return s.startGuests(pod, p)
+	}
 	// Else all of a subnet go with the first one.
 	return pod.Sysctl("ipv4/conf/all/promote_secondaries", "1")
 }
@@ -296,10 +316,18 @@ func send(p *lab.Pod, from []netip.Addr) error {
 // removeAll removes all pods that are left.
 func (s *soak) removeAll() {
 	s.mu.Lock()
+	inside := slices.Concat(slices.Collect(maps.Values(s.inside))...)
 	left := slices.AppendSeq(slices.Collect(maps.Values(s.pods)), maps.Values(s.outer))
 	clear(s.pods)
 	clear(s.outer)
+	clear(s.inside)
 	s.mu.Unlock()
+	for _, p := range left {
+		s.watcher.Guests(p.Name)
+	}
+	for _, c := range inside {
+		s.Do(c.Close())
+	}
 	for _, p := range left {
 		s.Do(p.Delete(), s.watcher.Read(p.Name))
 	}

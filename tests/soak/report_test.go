@@ -150,6 +150,7 @@ func (s *soak) summary() {
 	s.Logf("steps: %s; the latest %.3f s late, the slowest %.3f s", list(s.count.steps), s.count.late.Seconds(), s.count.took.Seconds())
 	s.Logf("events: %s; addresses: %d; late snapshots: %d, stalled: %.1f s", list(s.count.events), len(s.count.ips), s.count.stalls.Load(), tally.Stalled.Seconds())
 	s.Logf("from both having an address to confirmed, at each node: %s", quantiles(tally.Delays))
+	s.Logf("the same where one is deaf: %s", quantiles(tally.Deaf))
 	s.Logf("the slowest: %s", strings.ReplaceAll(tally.Slowest, s.Prefix(), ""))
 	s.Logf("where an agent was restarted, at the earliest from when it was ready: %s", quantiles(tally.Held))
 	for i, after := range s.usages() {

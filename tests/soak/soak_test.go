@@ -62,6 +62,7 @@ func TestSoak(t *testing.T) {
 func limits() judge.Limits {
 	l := judge.DefaultLimits()
 	l.Overlap = minOverlap
+	l.Deaf += lab.Patience(l.Found) - l.Found // most of it are pauses, which do not take longer on a slow machine
 	l.Found, l.Fresh, l.Over = lab.Patience(l.Found), lab.Patience(l.Fresh), lab.Patience(l.Over)
 	l.Suspicion, l.Restart = lab.Patience(l.Suspicion), lab.Patience(l.Restart)
 	return l

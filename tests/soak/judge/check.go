@@ -42,7 +42,7 @@ func (j *Judge) checkPoll(o *Open) {
 // checkMissing checks whether an agent reports a pair that it must report.
 func (j *Judge) checkMissing(p *pair, o *Open) {
 	from, until := p.certain()
-	if from > o.From || until < o.From {
+	if from > o.From || until < o.To { // it may be an answer of that time
 		return
 	}
 	down, start := j.start(p, o.Node, o.From)
@@ -72,7 +72,7 @@ func (j *Judge) start(p *pair, name string, at time.Duration) (down bool, start 
 
 // allowed is how long after start a pair may be unconfirmed.
 func (j *Judge) allowed(p *pair, start, at time.Duration) time.Duration {
-	allowed := j.limits.Found + j.StalledFor(start, at)
+	allowed := j.limits.found(p) + j.StalledFor(start, at)
 	if a := j.addresses[p.ip]; a != nil && slices.ContainsFunc(a.holders(start, at), func(h Holder) bool {
 		return !p.of(h.Node) && j.wasAway(h.Node, start, at)
 	}) {
@@ -96,7 +96,7 @@ func (j *Judge) count(a *address) {
 		if from > until {
 			continue
 		}
-		if !p.counted && until-from > j.limits.Found {
+		if !p.counted && until-from > j.limits.found(p) {
 			p.counted = true
 			j.tally.Long++
 		}

@@ -56,8 +56,9 @@ type Tally struct {
 	Long, Found int
 	Findings    map[Kind]int
 	// Delays are the times at each node from when both certainly had the address to the confirmation.
+	// Deaf are those of pairs with a deaf holder.
 	// Held are those that a restart may have delayed, from when the last agent was ready.
-	Delays, Held []time.Duration
+	Delays, Deaf, Held []time.Duration
 	// Stalled is for how long this process was stalled, which the limits allow for.
 	Stalled time.Duration
 	// Slowest describes the longest of Delays.
@@ -65,6 +66,10 @@ type Tally struct {
 }
 
 func (t *Tally) delay(d time.Duration, p *pair, node string) {
+	if p.deaf() {
+		t.Deaf = append(t.Deaf, d)
+		return
+	}
 	if t.Slowest == "" || d > slices.Max(t.Delays) {
 		from, _ := p.certain()
 		t.Slowest = fmt.Sprintf("%v at %s, shared by %v and %v since %s", p.ip, node, p.x.holder, p.y.holder, seconds(from))

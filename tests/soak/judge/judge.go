@@ -30,6 +30,8 @@ type Snapshot struct {
 	// Has are the addresses that it answers for. Maybe are those that it may or may not
 	// answer for: duplicate address detection runs, or it is being taken down.
 	Has, Maybe []netip.Addr
+	// Deaf: it answers others, and leaves the agents' probes unanswered.
+	Deaf bool
 }
 
 // Conflict is a conflict as an agent reports it.

@@ -9,6 +9,7 @@ import (
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	const s = time.Second
+	deafOne := []stretch{{holder: a, from: 1 * s, until: 28 * s}, {holder: b, from: 5 * s, until: 28 * s, deaf: true}}
 	shared := []stretch{{holder: a, from: 1 * s, until: 30 * s}, {holder: b, from: 5 * s, until: 15 * s}}
 	for _, tt := range []struct {
 		name string
@@ -145,6 +146,13 @@ func TestJudge(t *testing.T) {
 			name: "dropped and found again", long: 1, found: 1,
 			play: play{has: shared, reports: append(both(6500*ms, 9*s, a, b), both(10*s, 18*s, a, b)...)},
 			want: map[Kind]int{Dropped: 2},
+		},
+		{
+			name: "one loses it while an agent answers", long: 1, found: 1,
+			play: play{
+				has:     []stretch{shared[0], {holder: b, from: 5 * s, until: 15200 * ms}},
+				reports: both(6500*ms, 15050*ms, a, b), slow: 300 * ms,
+			},
 		},
 		{
 			name: "lingering", long: 1, found: 1,
@@ -319,6 +327,33 @@ func TestJudge(t *testing.T) {
 				},
 				down: []stretch{{holder: b, from: 6 * s, until: 9500 * ms}},
 			},
+		},
+		{
+			name: "deaf, as late as allowed", long: 1, found: 1,
+			play: play{has: deafOne, reports: both(24900*ms, 29*s, a, b)},
+		},
+		{
+			name: "deaf, and late", long: 1, found: 1,
+			play: play{has: deafOne, reports: both(26*s, 29*s, a, b)},
+			want: map[Kind]int{Overdue: 2, Late: 2},
+		},
+		{
+			name: "deaf, and never found", long: 1,
+			play: play{has: deafOne},
+			want: map[Kind]int{Overdue: 2, Missed: 2},
+		},
+		{
+			name: "deaf, and too brief to be missed",
+			play: play{has: []stretch{shared[0], {holder: b, from: 5 * s, until: 24 * s, deaf: true}}},
+		},
+		{
+			name: "the deaf one may be found late, two others not", long: 3, found: 3,
+			play: play{
+				has: append(deafOne[:2:2], stretch{holder: c, from: 5 * s, until: 30 * s}),
+				reports: append(both(15*s, 30*s, a, b, c),
+					report{node: n3, from: 15 * s, until: 30 * s, holders: []Holder{a, b, c}}),
+			},
+			want: map[Kind]int{Overdue: 2, Late: 2},
 		},
 		{
 			name: "hosts are no duplicates of each other",

@@ -10,6 +10,10 @@ type Limits struct {
 	// Found is the time in which each holder's node must confirm a pair, from when both certainly had
 	// the address.
 	Found time.Duration
+	// Deaf is that time for a holder that answers others only, if somebody asks for the address every 3 s. Two such answers prove it: it
+	// counts at its own node 1 s after the second one, which is 7 s. Until then the other node has asked in vain three times at most: it
+	// asks no more for 4 s, and again within 5 s after that, which takes 2 s. The rest is for what others do to the address.
+	Deaf time.Duration
 	// Unanswered is added if the agent of a third holder is down or has just started: its probe request
 	// fails after 1.8 s, and then all rounds start again.
 	Unanswered time.Duration
@@ -37,6 +41,7 @@ func DefaultLimits() Limits {
 		Overlap: time.Second,
 		// The goal is 2.5 s at the 99th percentile.
 		Found:      3 * time.Second,
+		Deaf:       20 * time.Second,
 		Unanswered: 3 * time.Second,
 		Fresh:      1500 * time.Millisecond,
 		Over:       8 * time.Second,
@@ -44,6 +49,14 @@ func DefaultLimits() Limits {
 		Restart:    5 * time.Second,
 		Restored:   90 * time.Second,
 	}
+}
+
+// found is the time in which a pair must be confirmed.
+func (l Limits) found(p *pair) time.Duration {
+	if p.deaf() {
+		return l.Deaf
+	}
+	return l.Found
 }
 
 // memory is how long the judge remembers: longer than any tolerance.

@@ -25,7 +25,7 @@ var (
 type stretch struct {
 	holder      Holder
 	from, until time.Duration
-	maybe       bool
+	maybe, deaf bool
 }
 
 // report is a time in which an agent has a conflict.
@@ -48,6 +48,7 @@ type play struct {
 	down      []stretch // by the holder's node
 	stallFrom time.Duration
 	stall     time.Duration // there are no snapshots for this long from then on
+	slow      time.Duration // agents answer polls so late, with what they have then
 }
 
 func (p play) judge() (map[Kind]int, *Judge, []Finding) {
@@ -80,7 +81,7 @@ func (p play) judge() (map[Kind]int, *Judge, []Finding) {
 				case s.maybe:
 					look.Maybe = append(look.Maybe, ip)
 				default:
-					look.Has = append(look.Has, ip)
+					look.Has, look.Deaf = append(look.Has, ip), s.deaf
 				}
 			}
 			j.AddSnapshot(look)
@@ -100,9 +101,9 @@ func (p play) judge() (map[Kind]int, *Judge, []Finding) {
 			if slices.Contains(away, node) {
 				continue
 			}
-			open := Open{Node: node, From: now + 20*ms}
+			open := Open{Node: node, From: now + 20*ms, To: now + 20*ms + p.slow}
 			for _, s := range p.reports {
-				if s.node == node && s.from <= open.From && open.From < s.until {
+				if s.node == node && s.from <= open.To && open.To < s.until {
 					open.Conflicts = append(open.Conflicts, s.conflict())
 				}
 			}

@@ -26,6 +26,7 @@ type presence struct {
 	// zero, if it never had it for certain.
 	sure, seen time.Duration
 	firm       bool // it certainly had the address in the last snapshot
+	deaf       bool // at some time
 }
 
 // present records a snapshot with the address; firm if the holder certainly has it.
@@ -49,7 +50,7 @@ func (j *Judge) present(a *address, l Snapshot, firm bool) {
 		}
 		p.seen = l.From
 	}
-	p.firm = firm
+	p.firm, p.deaf = firm, p.deaf || l.Deaf
 }
 
 // absent records a snapshot without the address.
@@ -138,6 +139,9 @@ func (p *pair) nodes() []string {
 	}
 	return []string{p.x.holder.Node, p.y.holder.Node}
 }
+
+// deaf returns whether an agent learns of one of the two only by what it answers to others.
+func (p *pair) deaf() bool { return p.x.deaf || p.y.deaf }
 
 // possible is the longest time for which both can have had the address.
 func (p *pair) possible() (from, until time.Duration) {

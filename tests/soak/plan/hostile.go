@@ -12,6 +12,9 @@ const (
 	OnBridge = "bridge"
 	// InRoute: in a local route, without an address; the pod announces it.
 	InRoute = "route"
+	// How a pod answers nobody: its device has no ARP, or its kernel ignores requests.
+	NoARP  = "device without ARP"
+	Ignore = "kernel that ignores ARP"
 )
 
 // disguise has a pod rename its interface, or move it into a netns of its own under another name. It can do that once.

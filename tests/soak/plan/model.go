@@ -28,6 +28,10 @@ type model struct {
 	// restartAt is when an agent is to be restarted next.
 	restartAt, restartedAt time.Duration
 	restarts, lastRestart  int
+	// mirrors is how many pods send frames back, now or later.
+	mirrors int
+	// reflects are the nodes with a guest that sends probes back, until when.
+	reflects map[int]time.Duration
 }
 
 // pod is a pod in the model.
@@ -134,7 +138,7 @@ func (m *model) startLike(like Pod, at time.Duration, node int, ips []netip.Addr
 	}
 	m.pods = append(m.pods, p)
 	p.first = m.step(Step{Due: at, Kind: PodStart, IPs: p.IPs, After: after}, p)
-	if !p.Silent && m.chance(50) {
+	if !p.Silent && p.Guest == "" && m.chance(50) {
 		m.step(Step{Due: at + m.upTo(250*time.Millisecond), Kind: Send, IPs: p.IPs}, p)
 	}
 	return p

@@ -31,6 +31,10 @@ const (
 	Rename Kind = "rename"
 	Nest   Kind = "nest"
 	Forge  Kind = "forge"
+	// What it does to the probes of agents: it sends all frames back, drops probes only, or answers nobody.
+	Mirror Kind = "mirror"
+	Deafen Kind = "deafen"
+	Hush   Kind = "hush"
 )
 
 // Step is one thing to do.
@@ -46,7 +50,7 @@ type Step struct {
 	// Pod starts, ends, gets or loses an address, or sends.
 	Pod *Pod
 	// IPs are the addresses that it gets, loses, or sends from. Host marks a node's own addresses. Where is where they
-	// are if not on the pod's interface: OnBridge, InRoute.
+	// are if not on the pod's interface: OnBridge, InRoute; of Hush how: NoARP, Ignore.
 	IPs   []netip.Addr
 	Host  bool
 	Where string
@@ -88,6 +92,8 @@ type Pod struct {
 	Silent bool
 	// MAC is nil for one of the kernel's choice.
 	MAC net.HardwareAddr
+	// Guest: the addresses are those of a stack in user space, which announces them all the time.
+	Guest Guest
 	// IPs are those that it starts with.
 	IPs []netip.Addr
 }
@@ -99,6 +105,9 @@ func (p *Pod) String() string {
 	}
 	if p.Silent {
 		how = append(how, "silent")
+	}
+	if p.Guest != "" {
+		how = append(how, "guest "+string(p.Guest))
 	}
 	if p.MAC != nil {
 		how = append(how, p.MAC.String())
@@ -129,6 +138,8 @@ func Draw(seed uint64, site Cluster, length time.Duration) *Plan {
 		free:    slices.Clone(site.Pool),
 		held:    make(map[netip.Addr]int),
 		left:    make(map[netip.Addr]int),
+
+		reflects: make(map[int]time.Duration),
 	}
 	m.rng.Shuffle(len(m.free), func(i, j int) { m.free[i], m.free[j] = m.free[j], m.free[i] })
 	m.play(length)

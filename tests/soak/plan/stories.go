@@ -30,6 +30,10 @@ var stories = []story{
 	{4, (*model).forge},
 	{6, (*model).hiddenDuplicate},
 	{1, (*model).manyHolders},
+	{2, (*model).mirror},
+	{2, (*model).guest},
+	{3, (*model).deaf},
+	{3, (*model).silence},
 }
 
 // story plays the next one.

@@ -40,6 +40,8 @@ type Watcher struct {
 	mu    sync.Mutex
 	known map[string]*space // by name under /run/netns
 	ports map[string]map[int]bool
+	// guests are the addresses of Guests, by name.
+	guests map[string][]netip.Addr
 	// listed is when the folder was listed last.
 	listed time.Duration
 }
@@ -58,7 +60,7 @@ type space struct {
 func New(prefix string, nodes []string, start time.Time, feed func(judge.Snapshot)) *Watcher {
 	return &Watcher{
 		prefix: prefix, nodes: nodes, start: start, feed: feed,
-		known: make(map[string]*space), ports: make(map[string]map[int]bool),
+		known: make(map[string]*space), ports: make(map[string]map[int]bool), guests: make(map[string][]netip.Addr),
 	}
 }
 
@@ -146,7 +148,10 @@ func (w *Watcher) Read(name string) error {
 	case err != nil:
 		return fmt.Errorf("read netns %s: %w", name, err)
 	default:
-		snapshot.Has, snapshot.Maybe = view.has, view.maybe
+		if view.peer != 0 {
+			view.has = append(view.has, w.guests[name]...)
+		}
+		snapshot.Has, snapshot.Maybe, snapshot.Deaf = view.has, view.maybe, view.deaf
 		s.has, s.gone = view.has, false
 		if view.peer != 0 {
 			s.peer = view.peer
@@ -162,7 +167,9 @@ func (w *Watcher) Read(name string) error {
 // view is what a namespace shows.
 type view struct {
 	has, maybe []netip.Addr
-	listed     []netip.Addr // of all devices
+	listed     []netip.Addr        // of all devices
+	noARP      map[netip.Addr]bool // are on a device without ARP
+	deaf       bool
 	peer       int
 	ports      map[int]bool
 }
@@ -187,20 +194,25 @@ func inspect(name string) (v view, err error) {
 		return v, err
 	}
 	defer handle.Close()
-	return readNetns(handle)
+	if v, err = readNetns(handle); err != nil {
+		return v, err
+	}
+	m, err := mannersOf(fd)
+	v.silence(m)
+	return v, err
 }
 
 // readNetns lists the devices and addresses.
 func readNetns(handle *netlink.Handle) (view, error) {
-	v := view{ports: make(map[int]bool)}
+	v := view{ports: make(map[int]bool), noARP: make(map[netip.Addr]bool)}
 	links, err := lab.Dump(handle.LinkList)
 	if err != nil {
 		return v, err
 	}
-	up := make(map[int]bool, len(links))
+	up, noARP := make(map[int]bool, len(links)), make(map[int]bool)
 	for _, link := range links {
 		attrs := link.Attrs()
-		up[attrs.Index] = attrs.Flags&net.FlagUp != 0
+		up[attrs.Index], noARP[attrs.Index] = attrs.Flags&net.FlagUp != 0, attrs.RawFlags&unix.IFF_NOARP != 0
 		if link.Type() == "veth" {
 			v.ports[attrs.Index] = true
 			v.peer = attrs.ParentIndex
@@ -214,6 +226,7 @@ func readNetns(handle *netlink.Handle) (view, error) {
 		ip, ok := netip.AddrFromSlice(a.IP)
 		ip = ip.Unmap()
 		v.listed = append(v.listed, ip)
+		v.noARP[ip] = noARP[a.LinkIndex]
 		const unsettled = unix.IFA_F_TENTATIVE | unix.IFA_F_OPTIMISTIC
 		switch {
 		case !ok, !ip.IsGlobalUnicast(), a.Flags&unix.IFA_F_DADFAILED != 0, !up[a.LinkIndex]:

@@ -123,3 +123,33 @@ func TestDying(t *testing.T) {
 		}
 	}
 }
+
+// Who answers nobody has no address; who answers others only is deaf. Of guests the watcher is told.
+func TestManners(t *testing.T) {
+	t.Parallel()
+	s, n := newStage(t)
+	ips := []netip.Addr{n.IPv4(8), n.IPv6(8)}
+	p := s.Pod(n, "p1.node1", lab.PodOptions{Addrs: ips})
+	s.waitAddrs(holder(p), ips, nil)
+	s.Do(p.Sysctl("ipv4/conf/all/arp_ignore", "8"))
+	s.waitAddrs(holder(p), ips[1:], nil)
+	s.Do(p.Sysctl("ipv4/conf/all/arp_ignore", "0"))
+	s.waitAddrs(holder(p), ips, nil)
+	if s.last[holder(p)].Deaf {
+		t.Error("it is deaf, and drops nothing")
+	}
+	s.Do(p.DropProbes())
+	s.waitAddrs(holder(p), ips, nil)
+	if !s.last[holder(p)].Deaf {
+		t.Error("it drops probes, and is not deaf")
+	}
+	s.Do(p.NoARP())
+	s.waitAddrs(holder(p), nil, ips[1:])
+
+	machine := s.Pod(n, "p2.node1", lab.PodOptions{Style: lab.Raw})
+	s.waitAddrs(holder(machine), nil, nil)
+	s.watcher.Guests(machine.Name, ips...)
+	s.waitAddrs(holder(machine), ips, nil)
+	s.Do(machine.DeleteLink())
+	s.waitAddrs(holder(machine), nil, nil)
+}
