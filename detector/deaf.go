@@ -33,6 +33,17 @@ func (e *entry) deafOf(id HolderID) *deaf {
 	return nil
 }
 
+// forgetDeaf forgets those that have answered nobody for the TTL.
+func (e *entry) forgetDeaf(now time.Time) {
+	e.deaf = slices.DeleteFunc(e.deaf, func(d deaf) bool {
+		last := d.probed
+		if b := e.find(d.holder); b != nil {
+			last = schedule.Later(last, b.overheard)
+		}
+		return now.Sub(last) >= bindingTTL
+	})
+}
+
 // isDeaf reports whether a holder answers others, and not this agent.
 func (b *binding) isDeaf() bool {
 	d := b.entry.deafOf(b.holder.ID)
@@ -51,7 +62,7 @@ func (v *verifier) overhear(b *binding, now time.Time) bool {
 	if b.remote || c.sent.IsZero() || now.Sub(c.sent) < AnswerTime || c.heard || b.overheard.Sub(c.sent).Abs() > deafTime {
 		return false
 	}
-	e.deaf = slices.DeleteFunc(e.deaf, func(d deaf) bool { return now.Sub(d.probed) >= bindingTTL })
+	e.forgetDeaf(now)
 	d := e.deafOf(id)
 	if d == nil {
 		if len(e.deaf) == maxHolders {

@@ -135,6 +135,19 @@ var deafTests = []scriptTest{
 			15s faded a b`,
 	},
 	{
+		name: "D41 it answers our old probes only, to seem slow",
+		script: `0s a announces
+			10s b mute
+			10s b answers
+			10.5s b answers-late
+			40s b answers
+			40.5s b answers-late`,
+		want: `10s suspected a b
+			11s faded a b
+			40s suspected a b
+			41s confirmed a b`,
+	},
+	{
 		name: "half an hour passes before it answers others again",
 		script: `0s a announces
 			10s b mute
@@ -201,6 +214,8 @@ func TestDeafForOthers(t *testing.T) {
 		{"60s a loses", 4 * time.Second, false},
 		{"79s b answers\n80s c announces", 500 * time.Millisecond, false}, // it has to be proved again
 		{"90s b answers\n100s b answers", 2 * time.Second, true},
+		{"110s b drops", 10 * time.Minute, false},
+		{"800s b announces", 500 * time.Millisecond, false}, // what it was long ago counts no more
 	} {
 		w.play(step.script, step.more)
 		if got := w.d.Deaf(Key{"default", defaultIP}, w.actor("b").id); got != step.want {

@@ -86,6 +86,7 @@ func (t *table) record(b *binding, s *Sighting, now time.Time) (changed, ok bool
 // expire ends the bindings of an entry that were not seen for long, or whose agent was stopped long ago.
 func (t *table) expire(e *entry, now time.Time) {
 	ttl := bindingTTL.String()
+	e.forgetDeaf(now)
 	for _, b := range slices.Clone(e.bindings) {
 		if !b.stopped.IsZero() && now.Sub(b.stopped) >= stoppedTime {
 			t.remove(b, noteStopped, stoppedTime.String(), now)

@@ -81,8 +81,9 @@ func (d *Detector) Holds(key Key, id HolderID) bool {
 	return b != nil && b.counts()
 }
 
-// Deaf reports whether a holder of this node counts as one by what it answers to others, and not to this agent. That stands for its answer
-// to other nodes, but only while it counts together with another holder here: what they confirmed would end with the suspicion that fades here.
+// Deaf reports whether a holder of this node counts as one by what it answers to others, and not to this agent. Then other nodes that ask are
+// told that it answers, but only while it counts together with another holder here: what they confirmed would end with the suspicion that
+// fades here.
 func (d *Detector) Deaf(key Key, id HolderID) bool {
 	b := d.table.entries[key].find(id)
 	return b != nil && b.counts() && b.isDeaf() && b.check.together()

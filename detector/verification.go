@@ -96,7 +96,7 @@ func (v *verifier) advance(b *binding, now time.Time) *loss {
 // sighted updates the check of a binding by a sighting of its holder. It reports whether that changed anything. The binding may be lost.
 func (v *verifier) sighted(b *binding, s *Sighting, now time.Time) (changed bool, lost *loss) {
 	c := b.check
-	c.heard = c.heard || s.Answer && !s.Overheard || s.Late > 0 // answers to others say nothing of one that is slow
+	c.heard = c.heard || s.Answer && !s.Overheard // in time: a pod could answer old probes only, to seem slow
 	switch {
 	case c.phase == probing:
 		switch {

@@ -33,6 +33,7 @@ import (
 //	sends              it has the address and sends IP packets from it
 //	configures         it has the address from now on, and cannot be asked: its kernel is
 //	answers            it answers a request that is not ours
+//	answers-late       it answers one of our probes, far too late
 //	forges             it announces an address that it does not have
 //	spoofs             it sends IP packets from an address that it does not have
 //	forwards           it forwards packets of the address; the agent knows that it does not have it
@@ -209,6 +210,10 @@ func (w *world) do(line string) {
 	case "answers":
 		s := a.sighting(ip, a.evidence(), w.now)
 		s.Answer, s.Overheard = true, true
+		w.observe(s)
+	case "answers-late":
+		s := a.sighting(ip, a.evidence(), w.now)
+		s.Late = 5 * time.Second
 		w.observe(s)
 	case "loses":
 		delete(a.has, ip)

@@ -19,6 +19,8 @@ const (
 	cameBackWithin = 2 * time.Second
 	// heardFor is how long answers are remembered: far longer than a mirror takes.
 	heardFor = 4 * time.Second
+	// retryWatch is the pause after a failure to watch an interface: the program may have to be loaded.
+	retryWatch = time.Minute
 	// maxHeard limits the answers that are remembered, maxWatches the interfaces that are watched.
 	maxHeard   = 1 << 13
 	maxWatches = 64
@@ -36,8 +38,10 @@ type Mirrors struct {
 	opts       *Options
 	interfaces interfaces
 	heard      map[answer][]heard
-	order      []answer // the oldest first; one for each element of heard
-	watched    int      // interfaces
+	order      []answer  // the oldest first; one for each element of heard
+	watched    int       // interfaces
+	missed     time.Time // when there was no room for what was heard; zero if there always was
+	retry      time.Time // after a failure no interface is watched before
 }
 
 // answer is an answer or a gratuitous packet, which a mirror repeats as it is.
@@ -90,9 +94,14 @@ func (m *Mirrors) watch(i *Interface) {
 		tooManyWatches.Exceeded(1)
 		return
 	}
+	now := m.opts.Now()
+	if now.Before(m.retry) {
+		return
+	}
 	watch, err := m.opts.Watch(i.Index)
 	if err != nil {
-		m.opts.Log.Debug("an interface cannot be watched", "interface", i.Name, "error", err)
+		m.retry = now.Add(retryWatch)
+		m.opts.Log.Warn("an interface whose pod sends back what it gets cannot be watched: duplicates of that pod stay suspected", "interface", i.Name, "error", err)
 		return
 	}
 	i.mirror.watch, i.mirror.since = watch, m.opts.Now()
@@ -112,6 +121,7 @@ func (m *Mirrors) hear(i *Interface, r *bpf.Record) {
 	m.forget(at.Add(-heardFor))
 	if len(m.order) >= maxHeard {
 		tooManyHeard.Exceeded(1)
+		m.missed = at
 		return
 	}
 	m.heard[key], m.order = append(m.heard[key], heard{i.Holder, r.Kind == bpf.Delivered, at}), append(m.order, key)
@@ -168,7 +178,7 @@ func (m *Mirrors) before(i *Interface, r *bpf.Record, at time.Time) bool {
 
 // watchedSince reports whether all that was delivered to the holder behind an interface since a time was heard.
 func (m *Mirrors) watchedSince(i *Interface, at time.Time) bool {
-	return !m.interfaces.any(i.Holder, func(other *Interface) bool {
+	return m.missed.Before(at) && !m.interfaces.any(i.Holder, func(other *Interface) bool {
 		return other.watchable() && (other.mirror.watch == nil || !other.mirror.since.Before(at))
 	})
 }

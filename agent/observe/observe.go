@@ -29,7 +29,7 @@ type Options struct {
 	// Asked returns to whom this agent has sent a probe with a source, and when; zero if it is not known. ours is whether the source
 	// is like those of this agent.
 	Asked func(source [6]byte) (id detector.HolderID, sent time.Time, ours bool)
-	// Watch has the observer record the answers that are delivered to an interface, until that is closed; nil if it cannot.
+	// Watch has the observer record the answers that are delivered to an interface, until that is closed.
 	Watch func(ifindex int) (io.Closer, error)
 	// Pod returns what the runtime reports about the pod in a netns, false if nothing is known yet; ByHostEnd about the one
 	// whose CNI result names a host end.

@@ -73,6 +73,9 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 	t.Origins.logChange(i)
 	t.lost.look(i, &before, now)
 	all = append(all, i.found()...)
+	for _, r := range t.Records.early[ref] {
+		t.Mirrors.hear(i, &r)
+	}
 	waiting := append(i.awaiting.records, t.Records.early[ref]...)
 	i.awaiting.records = nil
 	delete(t.Records.early, ref)

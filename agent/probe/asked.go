@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// askedFor is how long a probe is remembered. Who answers later than that says how slow it is to nobody.
+	// askedFor is how long a probe is remembered. An answer that comes later is none.
 	askedFor = 10 * time.Second
 	// maxAsked limits the probes that are remembered: those of some seconds at the usual limits.
 	maxAsked = 1 << 14
 )
 
-// asked has the probes of the last seconds. Each has a source of its own, at random: an answer says by it which probe it is for, and nobody
-// answers one that did not get it. It must not know what answers mean.
+// asked has the probes of the last seconds. Each has a source of its own, at random: an answer says by it which probe it is for, and only who
+// got a probe can answer it. It must not know what answers mean.
 type asked struct {
 	prefix [3]byte
 	all    map[[6]byte]ask

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/mdlayher/arp"
 	"github.com/mdlayher/ethernet"
@@ -112,9 +113,18 @@ type Socket struct{ fd int }
 // that answers for others, our probe would then redirect the host's traffic. Pods answer a foreign MAC just
 // as well, and the host's stack drops the answer after the observer has seen it.
 func Source(node, bootID string) [3]byte {
-	sum := sha256.Sum256([]byte("dupip solicitation\x00" + node + "\x00" + bootID))
-	return [3]byte{sum[0]&^1 | 2, sum[1], sum[2]} // unicast, locally administered
+	for text := "dupip solicitation\x00" + node + "\x00" + bootID; ; {
+		sum := sha256.Sum256([]byte(text))
+		source := [3]byte{sum[0]&^1 | 2, sum[1], sum[2]} // unicast, locally administered
+		if !slices.Contains(usual, [2]byte(source[:2])) {
+			return source
+		}
+		text = string(sum[:])
+	}
 }
+
+// usual are what others' locally administered MACs begin with: Calico's, CNI plugins', Docker's, QEMU's.
+var usual = [][2]byte{{0xee, 0xee}, {0x0a, 0x58}, {0x02, 0x42}, {0x52, 0x54}}
 
 // OpenSocket returns a Socket.
 func OpenSocket() (*Socket, error) {

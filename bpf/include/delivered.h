@@ -18,7 +18,8 @@ static __always_inline int has(struct __sk_buff *skb, __u32 offset, __u16 want, 
 }
 
 /* A filter of a packet socket on the interface; it keeps nothing for the socket. The kernel has the
- * tag of a packet to a veth in its metadata. What has extension headers is no answer of anybody. */
+ * tag of a packet to a veth in its metadata. Unlike the observer it sees no answer behind a second
+ * tag or extension headers: no neighbour sends such. */
 SEC("socket")
 int dupip_delivered(struct __sk_buff *skb)
 {

@@ -67,7 +67,7 @@ func (v *voice) doubled() string {
 	if len(names) == 0 {
 		return ""
 	}
-	return v.say(len(names), "Two machines [have|have|had|had] the name "+Conjoin(names)+": one was booted anew a moment ago, or is a namesake.")
+	return v.say(len(names), "Two machines [have|each have|had|each had] the "+either(len(names), "name ", "names ")+Conjoin(names)+": one was booted anew a moment ago, or is a namesake.")
 }
 
 // coming are the live holders whose facts have not come.

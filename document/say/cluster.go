@@ -16,7 +16,7 @@ import (
 const fewOthers = 3
 
 // claimant returns the node that shares addresses with more than fewOthers others, which do not: it has a wrong range, is a clone, or somebody
-// with the gossip key speaks for it. It is empty if there is none, or more than one, which then share a range.
+// with the gossip key invents it, or them. It is empty if there is none, or more than one, which then share a range.
 func claimant(pairs []document.Pair) (node string, others []string) {
 	of := make(map[string][]string)
 	for _, p := range pairs {
@@ -67,10 +67,11 @@ func commonSteps(doc document.Conflicts) (list []document.Step) {
 	machines, shared = unique(machines), unique(shared)
 	if claimer != "" {
 		list = append(list, document.Step{
-			Text: fmt.Sprintf("%s has addresses of %s: look at that node before you delete a pod of another one. It has a wrong range, is a clone, or somebody who has the "+
-				"gossip key speaks in its name. If the API server has no such node, or its machine is not what it should be, shut that down, and rotate the key", claimer, few(victims)),
-			Command: readRanges,
-		}, drainStep(ids[claimer], claimer))
+			Text: fmt.Sprintf("%s shares addresses with %s, which share none with each other. Either it has a wrong range or is a clone, or somebody who has the gossip key invents "+
+				"it, or them. Before you delete a pod, look whether the API server has each of these nodes, with the boot ids that \"dupip nodes -o wide\" shows. "+
+				"Shut down what should not run, and rotate the key", claimer, Conjoin(victims)),
+			Command: readBoots,
+		})
 	}
 	if len(machines) > 0 {
 		list = append(list, document.Step{
@@ -169,7 +170,7 @@ func localBridges(c document.Conflict) (bridges []string) {
 func Pairs(doc document.Conflicts, most int) (lines []string) {
 	claimer, victims := claimant(doc.Pairs)
 	if claimer != "" {
-		lines = append(lines, fmt.Sprintf("%s has addresses of %s", claimer, few(victims)))
+		lines = append(lines, fmt.Sprintf("%s shares addresses with %s", claimer, few(victims)))
 	}
 	for _, pair := range doc.Pairs {
 		if claims(pair, claimer) {

@@ -202,8 +202,8 @@ func brief(judged []document.Conflict, more int) (list []Entry, last string) {
 // isShared reports whether a conflict is between two nodes for which [commonSteps] has a step.
 func isShared(doc document.Conflicts, c document.Conflict, claimer string) bool {
 	return slices.ContainsFunc(doc.Pairs, func(p document.Pair) bool {
-		return (p.Addresses > document.FewShared || claims(p, claimer)) && isBetween(c, p) &&
-			(c.Judgement == nil || c.Judgement.Cause == document.CauseSharedRange || c.Judgement.Cause == document.CauseNamesakes)
+		return isBetween(c, p) && (claims(p, claimer) || p.Addresses > document.FewShared &&
+			(c.Judgement == nil || c.Judgement.Cause == document.CauseSharedRange || c.Judgement.Cause == document.CauseNamesakes))
 	})
 }
 

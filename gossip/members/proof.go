@@ -51,7 +51,7 @@ func (m *Members) listed(p presence) {
 	if known.left = p.left; !known.joined {
 		known.presence = p
 	}
-	if !known.joined && !p.left || known.joined && (moved || left) {
+	if !known.joined && !p.left && (known.tries == 0 || moved) || known.joined && (moved || left) {
 		m.challenge(known)
 	}
 }

@@ -179,9 +179,9 @@ func (r *Roster) Keepers(key uint64, k int) []*Node {
 	return nodes
 }
 
-// Join notes that an incarnation is there, or says something else of itself. Of those of one boot the latest
-// counts, as long as it is there, and those at its first IP before others; at this node it is this one. It has answered at its address, so another boot
-// of its name that had this address is there no more. It fails with [ErrFull].
+// Join notes that an incarnation is there, or says something else of itself. Of those of one boot the ones at its first IP
+// come before others, and of these the latest counts; at this node it is this one. An incarnation has answered at its
+// address, so another boot of its name that had that address is there no more. It fails with [ErrFull].
 func (r *Roster) Join(id wire.MemberID, m cluster.Member, now time.Time) ([]Change, error) {
 	changes, err := r.join(id, m, now)
 	if n := r.byMember[id]; n != nil && len(changes) > 0 {

@@ -3,6 +3,7 @@ package coretest
 
 import (
 	"errors"
+	"io"
 	"net/netip"
 	"os"
 	"syscall"
@@ -63,5 +64,6 @@ func Parts(sender *Sender) (observe.Options, probe.Options) {
 		Leads:     func(*links.Interface, netip.Addr) bool { return false },
 		Rescan:    func(uint32) {},
 		Counters:  func(int) (bpf.Counters, error) { return bpf.Counters{}, errors.New("not attached") },
+		Watch:     func(int) (io.Closer, error) { return nil, errors.New("not attached") },
 	}, probe.Options{Sender: sender, Source: [3]byte{2, 0xd0, 1}, Rescan: func(uint32) {}}
 }
