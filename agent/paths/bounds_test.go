@@ -43,7 +43,7 @@ func TestBounds(t *testing.T) {
 func TestOrder(t *testing.T) {
 	w := newWorld(t, map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}})
 	var found []string
-	for pass := range 60 {
+	for pass := range 120 {
 		w.kept = []cluster.Lease{lease(ip, "n3")}
 		for n := range 200 {
 			w.kept = append(w.kept, lease(netip.AddrFrom4([4]byte{10, byte(pass), byte(n), 1}), fmt.Sprint("n", 4+n%2)))

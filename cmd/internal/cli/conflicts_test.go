@@ -176,7 +176,7 @@ n8 and n9 share 1 address (10.9.0.1 (storage))
 `)
 	doc.Pairs = nil
 	for n := range 30 {
-		doc.Pairs = append(doc.Pairs, document.Pair{Nodes: []string{"n1", fmt.Sprint("n", n+2)}, Addresses: 40 - n, Examples: example("10.0.0.1")})
+		doc.Pairs = append(doc.Pairs, document.Pair{Nodes: []string{fmt.Sprint("a", n), fmt.Sprint("b", n)}, Addresses: 40 - n, Examples: example("10.0.0.1")})
 	}
 	p, out := printer(80)
 	tables{Printer: p}.pairs(doc, MaxPairs)
