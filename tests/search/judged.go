@@ -65,7 +65,6 @@ func (t *truth) judge() {
 	ctx := judge.Around(asking.gossip.Members())
 	ctx.Now = now
 	merged, _ := merge.Conflicts(merge.Join(answers), everywhere)
-	without, _ := merge.Conflicts(merge.Join(ofHonest), everywhere)
 	open := make(map[detector.Key]string)
 	for _, c := range merged {
 		if gap := gapOf(c, answers, now); !gap.IsZero() {
@@ -80,7 +79,7 @@ func (t *truth) judge() {
 		open[c.Key()] = c.ID
 		if made := judge.Of(c, ctx); made != nil {
 			t.justly(c, made)
-			t.judgesBy(asking, c, made, without, ctx)
+			t.judgesBy(asking, c, made, ctx)
 		}
 	}
 }

@@ -126,7 +126,8 @@ func (t *truth) mustEnd(key detector.Key, since time.Duration) {
 			switch c := a.confirmed(key); {
 			case c == nil:
 			case a.m.liar != nil:
-			case len(t.holdersOf(key, a.m)) > 0 && slices.ContainsFunc(c.Holders, func(b detector.Binding) bool { return t.w.isLiars(b.Holder.ID.Node) }):
+			case t.lied(a, c):
+				waits = true
 			case t.forgets(c):
 				waits = true
 			default:
@@ -138,6 +139,19 @@ func (t *truth) mustEnd(key detector.Key, since time.Duration) {
 		}
 	}
 	t.w.at(since+endedWithin, check)
+}
+
+// lied reports whether a conflict of an agent may be open because a liar says that it has the address: as long as a pod of the agent has it,
+// too.
+func (t *truth) lied(a *agent, c *detector.Conflict) bool {
+	return slices.ContainsFunc(c.Holders, func(b detector.Binding) bool { return t.w.isLiars(b.Holder.ID.Node) }) &&
+		slices.ContainsFunc(t.lives, func(l *life) bool {
+			within := endedWithin
+			if !l.told {
+				within = unsaidWithin
+			}
+			return l.m == a.m && l.key == c.Key && (l.to == 0 || max(l.to, t.calm)+within > t.w.now)
+		})
 }
 
 // lastTwo is when an address had two holders last.

@@ -107,17 +107,16 @@ func (l *liar) book(c *document.Conflict) {
 
 // judgesBy checks that no agent's words remove a holder of another node that lives, unless the judgement says who says so; and nothing where
 // two live members have the holder's node's name.
-func (t *truth) judgesBy(asking *agent, c document.Conflict, made *document.Judgement, honest []document.Conflict, ctx judge.Context) {
-	removed := make(map[detector.HolderID]bool) // by what the others say
-	for _, h := range honest {
-		if h.Key() != c.Key() || h.State == detector.Resolved {
-			continue
-		}
-		h.Holders = slices.DeleteFunc(h.Holders, func(b document.Binding) bool { return t.w.isLiars(b.NodeID()) })
-		if j := judge.Of(h, ctx); j != nil {
-			for _, v := range j.Holders {
-				removed[h.Holders[v.Holder].ID()] = v.Verdict == document.Remove
-			}
+func (t *truth) judgesBy(asking *agent, c document.Conflict, made *document.Judgement, ctx judge.Context) {
+	if t.w.liars() == 0 {
+		return
+	}
+	honest, removed := c, make(map[detector.HolderID]bool) // by what others say of their own
+	honest.Holders = slices.DeleteFunc(slices.Clone(c.Holders), func(b document.Binding) bool { return t.w.isLiars(b.NodeID()) })
+	honest.Books = slices.DeleteFunc(slices.Clone(c.Books), func(b document.Book) bool { return t.liarNamed(b.Node) })
+	if j := judge.Of(honest, ctx); j != nil {
+		for _, v := range j.Holders {
+			removed[honest.Holders[v.Holder].ID()] = v.Verdict == document.Remove
 		}
 	}
 	for _, v := range made.Holders {

@@ -173,11 +173,6 @@ func (t *truth) holders(key detector.Key) (list []*life) {
 	return list
 }
 
-// holdersOf are those on a machine.
-func (t *truth) holdersOf(key detector.Key, m *machine) []*life {
-	return slices.DeleteFunc(t.holders(key), func(l *life) bool { return l.m != m })
-}
-
 func (t *truth) starts(a *agent, fresh bool) {
 	t.disturb(a.m, time.Second)
 	k := t.known[a.m]
