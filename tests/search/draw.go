@@ -226,9 +226,10 @@ func (d *drawing) others() string {
 func (d *drawing) liar() {
 	d.plan.Nodes++
 	who, honest := fmt.Sprint("n", d.plan.Nodes), d.node()
-	address := func() string { return fmt.Sprintf("10.0.0.%d", 1+d.IntN(3)) }
+	pods := slices.DeleteFunc(slices.Clone(d.plan.Events), func(e Event) bool { return e.Verb != "pod" })
+	address := func() string { return append(pods, Event{Args: []string{"", "10.0.0.9"}})[d.IntN(len(pods)+1)].arg(1) }
 	lasts := func() string {
-		return seconds(d.in(time.Second, []time.Duration{5 * time.Second, time.Minute}[d.IntN(2)]))
+		return seconds(d.in(time.Second, []time.Duration{10 * time.Second, 2 * time.Minute}[d.IntN(2)]))
 	}
 	one := func(of []string) string { return append(of[:len(of):len(of)], "any", "any")[d.IntN(len(of)+2)] }
 	kinds := []func(at time.Duration){
@@ -245,7 +246,7 @@ func (d *drawing) liar() {
 			d.add(at+d.in(time.Second, time.Minute), who, "start")
 		},
 	}
-	for range 1 + d.IntN(4) {
+	for range d.IntN(5) {
 		at, ip := d.in(0, d.end/2), address()
 		args := []string{
 			ip, "answers=" + one(answering), "as=" + []string{"announced", "announced", "data", "configured", "claimed", "host"}[d.IntN(6)],
@@ -263,7 +264,7 @@ func (d *drawing) liar() {
 		}
 	}
 	d.add(0, who, "tell", one(telling))
-	for range d.IntN(4) {
+	for range d.IntN(6) {
 		kinds[d.IntN(len(kinds))](d.in(0, d.end*3/4))
 	}
 }
