@@ -79,7 +79,7 @@ func (t *truth) judge() {
 		open[c.Key()] = c.ID
 		if made := judge.Of(c, ctx); made != nil {
 			t.justly(c, made)
-			t.judgesBy(asking, c, made, ctx)
+			t.judgesBy(asking, c, made, ofHonest, ctx)
 		}
 	}
 }

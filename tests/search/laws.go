@@ -323,6 +323,9 @@ func (t *truth) bounded() {
 			t.broke("bounded", "%s has %d members", a.m.label, n)
 		}
 	}
+	if t.w.now < t.w.plan.length()+settle && t.w.chance(0.2) {
+		t.judge() // what a liar says may change while no conflict does
+	}
 	t.w.after(5*time.Second, t.bounded)
 }
 

@@ -107,12 +107,17 @@ func (l *liar) book(c *document.Conflict) {
 
 // judgesBy checks that no agent's words remove a holder of another node that lives, unless the judgement says who says so; and nothing where
 // two live members have the holder's node's name.
-func (t *truth) judgesBy(asking *agent, c document.Conflict, made *document.Judgement, ctx judge.Context) {
+func (t *truth) judgesBy(asking *agent, c document.Conflict, made *document.Judgement, told []document.Answer, ctx judge.Context) {
 	if t.w.liars() == 0 {
 		return
 	}
 	honest, removed := c, make(map[detector.HolderID]bool) // by what others say of their own
 	honest.Holders = slices.DeleteFunc(slices.Clone(c.Holders), func(b document.Binding) bool { return t.w.isLiars(b.NodeID()) })
+	for n, b := range honest.Holders {
+		if !slices.ContainsFunc(told, func(a document.Answer) bool { return a.NodeID() == b.NodeID() }) {
+			honest.Holders[n].Facts = nil // its own node has said nothing
+		}
+	}
 	honest.Books = slices.DeleteFunc(slices.Clone(c.Books), func(b document.Book) bool { return t.liarNamed(b.Node) })
 	if j := judge.Of(honest, ctx); j != nil {
 		for _, v := range j.Holders {
