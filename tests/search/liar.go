@@ -25,7 +25,8 @@ type liar struct {
 	heard     map[*agent]uint64 // the last number of a message, for guesses
 	keeps     string            // how it lies as a keeper, until keepsTill
 	keepsTill time.Duration
-	tells     string // how it lies to commands
+	forges    time.Duration // until then
+	tells     string        // how it lies to commands
 }
 
 // claim is an address that a liar says to have.
@@ -46,7 +47,10 @@ var lies = map[string]func(*liar, Event){
 	"ask": func(l *liar, e Event) {
 		l.during(e.duration(0), 100*time.Millisecond, func() { l.ask(l.holders()) })
 	},
-	"forge": func(l *liar, e Event) { l.during(e.duration(0), 500*time.Millisecond, l.forge) },
+	"forge": func(l *liar, e Event) {
+		l.forges = l.w.now + e.duration(0)
+		l.during(e.duration(0), 500*time.Millisecond, l.forge)
+	},
 	"flood": func(l *liar, e Event) { l.during(e.duration(0), 4*time.Millisecond, l.flood) },
 	"tell":  func(l *liar, e Event) { l.tells = e.arg(0) },
 }
@@ -169,7 +173,9 @@ func (l *liar) hears(from *agent, payload []byte) []byte {
 		return payload
 	}
 	p.Requests = slices.DeleteFunc(p.Requests, func(r wire.ProbeRequest) bool {
-		l.heard[from] = r.ID
+		if l.heard[from] = r.ID; l.w.now < l.forges { // others are asked at the same moment
+			l.forgeReplies(from, r.Key)
+		}
 		i := slices.IndexFunc(l.claims, func(c *claim) bool { return c.key == r.Key && slices.Contains(c.netns, r.Holder.Netns) })
 		if i >= 0 {
 			l.reply(from, r, l.claims[i])
@@ -300,6 +306,24 @@ func (l *liar) forge() {
 			}
 			l.sent(to, p)
 		}
+	}
+}
+
+// forgeReplies answers probe requests that a node may have sent to others.
+func (l *liar) forgeReplies(to *agent, key detector.Key) {
+	for _, o := range l.w.truth.lives {
+		if o.key != key {
+			continue
+		}
+		var p wire.Packet
+		for n := range uint64(5) {
+			p.Replies = append(p.Replies, wire.ProbeReply{
+				ID: l.heard[to] + n - 2, Key: key, Outcome: detector.Outcome(1 + l.w.random.IntN(4)), Answered: ago(0), Binding: cluster.Binding{
+					Holder: detector.Holder{ID: detector.HolderID{Node: o.node, Netns: o.netns}}, Evidence: detector.Announced, FirstSeen: ago(time.Hour), Life: 1,
+				},
+			})
+		}
+		l.sent(to, p)
 	}
 }
 
