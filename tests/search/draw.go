@@ -240,7 +240,14 @@ func (d *drawing) liar() {
 		func(at time.Duration) { d.add(at, who, "forge", lasts()) },
 		func(at time.Duration) { d.add(at, who, "flood", seconds(d.in(100*time.Millisecond, 2*time.Second))) },
 		func(at time.Duration) { d.add(at, who, "pod", fmt.Sprint("l", d.IntN(3)), address()) },
-		func(at time.Duration) { d.add(at, who, "namesake", honest) },
+		func(at time.Duration) {
+			begins := func(e Event) bool { return slices.Contains([]string{"start", "reboot", "freeze", "namesake"}, e.Verb) }
+			if args := []string{honest, "boot"}; slices.ContainsFunc(d.plan.Events, begins) || d.often(2) {
+				d.add(at, who, "namesake", honest)
+			} else {
+				d.add(max(at, 20*time.Second), who, "namesake", args...)
+			}
+		},
 		func(at time.Duration) {
 			d.add(at, who, []string{"kill", "stop"}[d.IntN(2)])
 			d.add(at+d.in(time.Second, time.Minute), who, "start")

@@ -111,6 +111,9 @@ var verbs = map[string]func(w *world, m *machine, e Event){
 			m.name, m.file = other.name, nil
 			delete(w.truth.known, m)
 			m.reboot(time.Second)
+			if e.arg(1) == "boot" {
+				m.boot = other.boot
+			}
 			if m.liar == nil {
 				w.truth.fault(nil, time.Second+cluster.NamesakesAfter+anew) // until then it may be a later boot of the other one
 			}

@@ -53,6 +53,7 @@ type Plan struct {
 //	50s n3 ask 20s            it sends probe requests about all holders, with invented holders of its own
 //	60s n3 forge 20s          it says of others' holders that they are gone or answer, and acknowledges what it did not get
 //	70s n3 flood 2s           it sends all kinds of messages, with anything in them
+//	75s n3 namesake n1 boot   it has the other one's boot id, too: an agent that has seen the other one first believes that one. Others need not
 //	80s n3 tell given         it lies to commands from then on: see telling
 type Event struct {
 	At   time.Duration
