@@ -29,7 +29,7 @@ func Draw(seed uint64) Plan {
 		d.faults()
 	}
 	d.Rand = rand.New(rand.NewPCG(seed, 3)) // what is above is the same in a world with liars
-	if d.often(3) {
+	if d.often(5) {
 		for range 1 + d.IntN(3)/2 {
 			d.liar()
 		}

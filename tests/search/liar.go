@@ -45,11 +45,11 @@ var lies = map[string]func(*liar, Event){
 	"retract": func(l *liar, e Event) { l.retract(keyOf(e.arg(0))) },
 	"keep":    func(l *liar, e Event) { l.keeps, l.keepsTill = e.arg(0), l.w.now+e.duration(1) },
 	"ask": func(l *liar, e Event) {
-		l.during(e.duration(0), 100*time.Millisecond, func() { l.ask(l.holders()) })
+		l.during(e.duration(0), 200*time.Millisecond, func() { l.ask(l.holders()) })
 	},
 	"forge": func(l *liar, e Event) {
 		l.forges = l.w.now + e.duration(0)
-		l.during(e.duration(0), 500*time.Millisecond, l.forge)
+		l.during(e.duration(0), time.Second, l.forge)
 	},
 	"flood": func(l *liar, e Event) { l.during(e.duration(0), 4*time.Millisecond, l.flood) },
 	"tell":  func(l *liar, e Event) { l.tells = e.arg(0) },
@@ -169,6 +169,9 @@ func (l *liar) binding(c *claim, netns uint64) cluster.Binding {
 // hears takes what reaches the machine, and returns what its agent gets of it.
 func (l *liar) hears(from *agent, payload []byte) []byte {
 	var p wire.Packet
+	if len(l.claims) == 0 && l.w.now >= max(l.forges, l.keepsTill) {
+		return payload
+	}
 	if _, err := wire.Unmarshal(payload, &p); err != nil {
 		return payload
 	}
