@@ -249,8 +249,12 @@ func (d *drawing) liar() {
 			}
 		},
 		func(at time.Duration) {
-			d.add(at, who, []string{"kill", "stop"}[d.IntN(2)])
-			d.add(at+d.in(time.Second, time.Minute), who, "start")
+			for range 1 + d.IntN(2)*d.IntN(8) {
+				d.add(at, who, []string{"kill", "stop"}[d.IntN(2)])
+				at += d.in(time.Second, []time.Duration{4 * time.Second, time.Minute}[d.IntN(2)])
+				d.add(at, who, "start")
+				at += d.in(2*time.Second, 10*time.Second)
+			}
 		},
 	}
 	for range d.IntN(5) {

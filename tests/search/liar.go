@@ -213,7 +213,9 @@ func (l *liar) reply(to *agent, r wire.ProbeRequest, c *claim) {
 	case "late":
 		a.Outcome, wait = detector.Answered, l.w.between(50*time.Millisecond, 2*time.Second)
 	case "refused":
-		a.RetryAt = ago(-l.w.between(0, 5*time.Second))
+		if a.RetryAt = ago(-l.w.between(0, 5*time.Second)); l.w.chance(0.3) {
+			a.RetryAt = ago(l.w.between(-1000*time.Hour, time.Hour))
+		}
 	case "wild":
 		a.Outcome, a.Answered = detector.Answered, ago(l.w.between(-time.Hour, 3*time.Second))
 		a.Binding.Evidence, a.Binding.Life = detector.Evidence(l.w.random.IntN(9)), l.w.random.Uint64()
@@ -266,7 +268,7 @@ func (l *liar) invent() (list []cluster.Binding) {
 			LastSeen: ago(l.w.between(-time.Minute, 6*time.Minute)), Occurrences: l.w.random.IntN(4),
 		}
 		if l.w.chance(0.1) {
-			b.Occurrences = 1<<31 - l.w.random.IntN(3)
+			b.Occurrences = 1<<30 + l.w.random.IntN(3) - 1 // about the most that is believed
 		}
 		id := &b.Holder.ID
 		*id = detector.HolderID{Node: "ghost/boot", Netns: l.invented()}
