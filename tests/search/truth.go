@@ -202,8 +202,9 @@ func (t *truth) saved(a *agent) {
 func (t *truth) stops(a *agent, orderly bool) {
 	t.disturb(a.m, 0)
 	if orderly && a.m.role == cluster.Agent {
-		t.known[a.m].left = t.w.now
-		t.mustLeave(a)
+		if t.known[a.m].left = t.w.now; a.m.liar == nil { // what was before with a liar is not looked at, and would be an excuse
+			t.mustLeave(a)
+		}
 	}
 }
 
