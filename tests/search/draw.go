@@ -241,7 +241,9 @@ func (d *drawing) liar() {
 		func(at time.Duration) { d.add(at, who, "flood", seconds(d.in(100*time.Millisecond, 2*time.Second))) },
 		func(at time.Duration) { d.add(at, who, "pod", fmt.Sprint("l", d.IntN(3)), address()) },
 		func(at time.Duration) {
-			begins := func(e Event) bool { return slices.Contains([]string{"kill", "stop", "start", "reboot", "freeze", "namesake"}, e.Verb) }
+			begins := func(e Event) bool {
+				return slices.Contains([]string{"kill", "stop", "start", "reboot", "freeze", "namesake"}, e.Verb)
+			}
 			if args := []string{honest, "boot"}; slices.ContainsFunc(d.plan.Events, begins) || d.often(2) {
 				d.add(at, who, "namesake", honest)
 			} else {
