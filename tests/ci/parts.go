@@ -79,7 +79,7 @@ var parts = []part{
 	ofTests("faults", timed, 320, "eight nodes and a bad network; floods and forged gossip", "./faults").with("-parallel=4"),
 	ofTests("alerting", timed, 120, "a real Prometheus and Alertmanager get all metrics, and the alerts arrive", "./alerting"),
 	ofTests("soak", timed, 10, "the soaks' plans, the kernel's truth and the judge", "./soak/judge", "./soak/plan", "./soak/truth"),
-	ofTests("search", spare, 90, "random lives of small clusters in virtual time, and all that broke a law once", "./search").with("-seeds=800"),
+	ofTests("search", spare, 90, "random lives of small clusters in virtual time, and all that broke a law once", "./search").with("-seeds=600"),
 	ofTests("scale", timed, 40, "the network of the clusters in virtual time, and a small cluster", "./scale/..."),
 
 	{

@@ -59,6 +59,9 @@ func (m *machine) start(fresh bool) {
 	w := m.w
 	a := &agent{m: m, w: w, scanning: make(map[*pod]bool), named: make(map[uint64]bool)}
 	a.member = members.Member{Member: cluster.Member{Name: m.name, Boot: m.boot, Epoch: int64(m.life), Role: m.role, Address: m.at}}
+	if m.liar != nil {
+		a.member.Epoch += 1 << 20 // it may have another one's name and boot, and be a later agent there
+	}
 	a.member.ID = wire.MemberIDOf(m.name, m.boot, a.member.Epoch)
 	var err error
 	a.gossip, err = gossip.New(gossip.Options{

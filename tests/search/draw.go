@@ -28,6 +28,12 @@ func Draw(seed uint64) Plan {
 	if !d.often(4) { // some worlds have no faults
 		d.faults()
 	}
+	d.Rand = rand.New(rand.NewPCG(seed, 3)) // what is above is the same in a world with liars
+	if d.often(5) {
+		for range 1 + d.IntN(3)/2 {
+			d.liar()
+		}
+	}
 	slices.SortStableFunc(d.plan.Events, func(a, b Event) int { return int(a.At - b.At) })
 	return d.plan
 }
@@ -214,4 +220,64 @@ func (d *drawing) others() string {
 	list := slices.Clone(d.names)
 	d.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	return strings.Join(list[:1+d.IntN(len(list))], ",")
+}
+
+// liar adds a machine that lies.
+func (d *drawing) liar() {
+	d.plan.Nodes++
+	who, honest := fmt.Sprint("n", d.plan.Nodes), d.node()
+	pods := slices.DeleteFunc(slices.Clone(d.plan.Events), func(e Event) bool { return e.Verb != "pod" })
+	address := func() string { return append(pods, Event{Args: []string{"", "10.0.0.9"}})[d.IntN(len(pods)+1)].arg(1) }
+	lasts := func() string {
+		return seconds(d.in(time.Second, []time.Duration{10 * time.Second, 2 * time.Minute}[d.IntN(2)]))
+	}
+	one := func(of []string) string { return append(of[:len(of):len(of)], "any", "any")[d.IntN(len(of)+2)] }
+	kinds := []func(at time.Duration){
+		func(at time.Duration) {
+			d.add(at, who, "keep", one(keeping), seconds(d.in(time.Second, 10*time.Minute)))
+		},
+		func(at time.Duration) { d.add(at, who, "ask", lasts()) },
+		func(at time.Duration) { d.add(at, who, "forge", lasts()) },
+		func(at time.Duration) { d.add(at, who, "flood", seconds(d.in(100*time.Millisecond, 2*time.Second))) },
+		func(at time.Duration) { d.add(at, who, "pod", fmt.Sprint("l", d.IntN(3)), address()) },
+		func(at time.Duration) {
+			begins := func(e Event) bool {
+				return slices.Contains([]string{"kill", "stop", "start", "reboot", "freeze", "namesake"}, e.Verb)
+			}
+			if args := []string{honest, "boot"}; slices.ContainsFunc(d.plan.Events, begins) || d.often(2) {
+				d.add(at, who, "namesake", honest)
+			} else {
+				d.add(max(at, 20*time.Second), who, "namesake", args...)
+			}
+		},
+		func(at time.Duration) {
+			for range 1 + d.IntN(2)*d.IntN(8) {
+				d.add(at, who, []string{"kill", "stop"}[d.IntN(2)])
+				at += d.in(time.Second, []time.Duration{4 * time.Second, time.Minute}[d.IntN(2)])
+				d.add(at, who, "start")
+				at += d.in(2*time.Second, 10*time.Second)
+			}
+		},
+	}
+	for range d.IntN(5) {
+		at, ip := d.in(0, d.end/2), address()
+		args := []string{
+			ip, "answers=" + one(answering), "as=" + []string{"announced", "announced", "data", "configured", "claimed", "host"}[d.IntN(6)],
+			"age=" + seconds(d.in(0, time.Hour)),
+		}
+		if d.often(3) {
+			args = append(args, fmt.Sprint("holders=", 2+d.IntN(8)))
+		}
+		d.add(at, who, "claim", args...)
+		for range d.IntN(3) {
+			at += d.in(time.Second, 30*time.Second)
+			d.add(at, who, "retract", ip)
+			at += d.in(0, 10*time.Second)
+			d.add(at, who, "claim", args...)
+		}
+	}
+	d.add(0, who, "tell", one(telling))
+	for range d.IntN(6) {
+		kinds[d.IntN(len(kinds))](d.in(0, d.end*3/4))
+	}
 }

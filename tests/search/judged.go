@@ -1,6 +1,7 @@
 package search
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dupip/dupip/detector"
@@ -26,20 +27,30 @@ func (t *truth) mustJudge() {
 // judge checks what one agent says of the conflicts of all, of which some do not answer.
 func (t *truth) judge() {
 	agents := t.w.agents()
-	if len(agents) == 0 {
+	honest := slices.DeleteFunc(slices.Clone(agents), func(a *agent) bool { return a.m.liar != nil })
+	if len(honest) == 0 {
 		return
 	}
-	asking := agents[t.w.random.IntN(len(agents))]
+	asking := honest[t.w.random.IntN(len(honest))]
 	now := asking.m.clock()
-	var answers []document.Answer
+	var answers, ofHonest []document.Answer
 	for _, a := range agents {
 		if a.m.frozen || a.m.role != cluster.Agent || t.w.chance(0.2) && a != asking {
 			continue
 		}
 		own := a.answer()
+		if l := a.m.liar; l != nil {
+			if !t.w.members.knows(asking, a) {
+				continue
+			}
+			l.tell(&own, ofHonest)
+		}
 		packed, err := own.Encode(answerSize)
 		if err == nil {
 			own, _, err = document.DecodeAnswer(packed, a.m.name, a.m.boot, now)
+		}
+		if err != nil && a.m.liar != nil {
+			continue
 		}
 		if err != nil {
 			t.broke("answer", "what %s answers cannot be read: %v", a.m.label, err)
@@ -47,6 +58,9 @@ func (t *truth) judge() {
 		}
 		own.Self = a == asking
 		answers = append(answers, own)
+		if a.m.liar == nil {
+			ofHonest = append(ofHonest, own)
+		}
 	}
 	ctx := judge.Around(asking.gossip.Members())
 	ctx.Now = now
@@ -65,6 +79,7 @@ func (t *truth) judge() {
 		open[c.Key()] = c.ID
 		if made := judge.Of(c, ctx); made != nil {
 			t.justly(c, made)
+			t.judgesBy(asking, c, made, ofHonest, ctx)
 		}
 	}
 }
@@ -121,7 +136,7 @@ func (t *truth) justly(c document.Conflict, made *document.Judgement) {
 		}
 	}
 	for _, j := range made.Holders {
-		if b := c.Holders[j.Holder]; right != nil && right.is(b.ID()) && j.Verdict == document.Remove && j.Reason != document.ReasonGone {
+		if b := c.Holders[j.Holder]; right != nil && right.is(b.ID()) && j.Verdict == document.Remove && j.Reason != document.ReasonGone && !t.liarNamed(j.By) {
 			t.broke("justly", "%s of %s is to be removed, because it is %q", right, c.IP, j.Reason)
 		}
 	}

@@ -3,6 +3,7 @@ package search
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dupip/dupip/detector"
@@ -29,6 +30,8 @@ const (
 	penaltyTime = 80 * time.Second
 	// maxSuspicions is how often an address may be suspected at a node while nothing changes.
 	maxSuspicions = 12
+	// maxRemote is how many holders of an address on other nodes the detector has at most, maxRemoteOfNode those of one node.
+	maxRemote, maxRemoteOfNode = 16, 4
 )
 
 // mustFind checks that two holders are found.
@@ -75,7 +78,7 @@ func (t *truth) few(key detector.Key) bool {
 			most = max(most, nodes[l.node])
 		}
 	}
-	return len(nodes) <= 8 && most <= 4
+	return len(nodes)+t.w.liars() <= 8 && most <= 4
 }
 
 // again checks all that there is once more after an agent's start.
@@ -122,6 +125,9 @@ func (t *truth) mustEnd(key detector.Key, since time.Duration) {
 		for _, a := range t.w.agents() {
 			switch c := a.confirmed(key); {
 			case c == nil:
+			case a.m.liar != nil:
+			case t.lied(a, c):
+				waits = true
 			case t.forgets(c):
 				waits = true
 			default:
@@ -133,6 +139,19 @@ func (t *truth) mustEnd(key detector.Key, since time.Duration) {
 		}
 	}
 	t.w.at(since+endedWithin, check)
+}
+
+// lied reports whether a conflict of an agent may be open because a liar says that it has the address: as long as a pod of the agent has it,
+// too.
+func (t *truth) lied(a *agent, c *detector.Conflict) bool {
+	return slices.ContainsFunc(c.Holders, func(b detector.Binding) bool { return t.w.isLiars(b.Holder.ID.Node) }) &&
+		slices.ContainsFunc(t.lives, func(l *life) bool {
+			within := endedWithin
+			if !l.told {
+				within = unsaidWithin
+			}
+			return l.m == a.m && l.key == c.Key && (l.to == 0 || max(l.to, t.calm)+within > t.w.now)
+		})
 }
 
 // lastTwo is when an address had two holders last.
@@ -183,6 +202,9 @@ func (t *truth) event(a *agent, e detector.Event) {
 		t.w.trace("%s", step)
 	}
 	t.note("%s", step)
+	if a.m.liar != nil {
+		return
+	}
 	switch e.Kind {
 	case detector.EventSuspected:
 		t.suspicions++
@@ -190,7 +212,7 @@ func (t *truth) event(a *agent, e detector.Event) {
 		if t.suspected[of]++; t.changed[c.Key] > t.w.now-time.Minute || t.calm > t.w.now-time.Minute {
 			t.suspected[of] = 0
 		}
-		if t.suspected[of] > maxSuspicions {
+		if t.suspected[of] > maxSuspicions && t.w.liars() == 0 { // one that invents holders has an address suspected again and again
 			t.broke("quiet", "%s suspects %s for the %dth time while nothing changes", a.m.label, c.Key.IP, t.suspected[of])
 		}
 	case detector.EventConfirmed:
@@ -205,6 +227,9 @@ func (t *truth) event(a *agent, e detector.Event) {
 			}
 		}
 		k.ids[c.ID], k.open[c.Key] = true, true
+		if !slices.ContainsFunc(c.Holders, func(b detector.Binding) bool { return b.Holder.ID.Node == a.m.id() && t.had(b.Holder.ID, c.Key, a.m) }) {
+			t.broke("own", "%s confirms %s, which no holder of its own had for %v", a.m.label, c.Key.IP, overlap)
+		}
 		t.overlapped(a, c)
 	case detector.EventChanged:
 		if c.State == detector.Confirmed {
@@ -228,10 +253,12 @@ func (t *truth) overlapped(a *agent, c *detector.Conflict) {
 	t.listed[of] = nil
 	for _, b := range c.Holders {
 		t.listed[of] = append(t.listed[of], b.Holder.ID)
-		if slices.Contains(before, b.Holder.ID) { // the others of its proof may have gone since
+		if slices.Contains(before, b.Holder.ID) || t.w.isLiars(b.Holder.ID.Node) { // the others of its proof may have gone since
 			continue
 		}
-		if !slices.ContainsFunc(c.Holders, func(o detector.Binding) bool { return t.together(b.Holder.ID, o.Holder.ID, c.Key, a.m) }) {
+		if !slices.ContainsFunc(c.Holders, func(o detector.Binding) bool {
+			return t.together(b.Holder.ID, o.Holder.ID, c.Key, a.m) || t.w.isLiars(o.Holder.ID.Node) && t.had(b.Holder.ID, c.Key, a.m)
+		}) {
 			t.broke("overlap", "%s lists %s for %s, which had it together with no other holder for %v", a.m.label, b.Holder.NetnsName, c.Key.IP, overlap)
 		}
 	}
@@ -240,9 +267,15 @@ func (t *truth) overlapped(a *agent, c *detector.Conflict) {
 // together reports whether two holders had an address at one time, for long enough, and lately, as far as a machine can know: one that was
 // suspended learns then what was before.
 func (t *truth) together(x, y detector.HolderID, key detector.Key, at *machine) bool {
-	if x == y {
-		return false
-	}
+	return x != y && t.both(x, y, key, at)
+}
+
+// had reports the same of one holder.
+func (t *truth) had(x detector.HolderID, key detector.Key, at *machine) bool {
+	return t.both(x, x, key, at)
+}
+
+func (t *truth) both(x, y detector.HolderID, key detector.Key, at *machine) bool {
 	lately := min(t.w.now, t.calm)
 	if at.thawed > 0 && t.w.now < at.thawed+settledWithin {
 		lately = min(lately, at.froze)
@@ -256,6 +289,44 @@ func (t *truth) together(x, y detector.HolderID, key detector.Key, at *machine) 
 		}
 	}
 	return false
+}
+
+// bounded checks again and again what a liar may not make grow: at an agent, the addresses are those of its pods, and the holders of one on
+// other nodes are few.
+func (t *truth) bounded() {
+	for _, a := range t.w.agents() {
+		if a.m.role != cluster.Agent || a.m.liar != nil {
+			continue
+		}
+		of := make(map[string]int)
+		for _, b := range a.Detector.Bindings(nil) {
+			if key := b.Key.IP.String(); b.Holder.ID.Node != a.m.id() {
+				of[key]++
+				of[key+" at "+b.Holder.ID.Node]++
+			}
+		}
+		for what, n := range of {
+			if n > maxRemote || n > maxRemoteOfNode && strings.Contains(what, " at ") {
+				t.broke("bounded", "%s has %d holders of %s", a.m.label, n, what)
+			}
+		}
+		own := make(map[detector.Key]bool)
+		for _, l := range t.lives {
+			if l.m == a.m {
+				own[l.key] = true
+			}
+		}
+		if n := a.Detector.Counts().Keys; n > len(own) {
+			t.broke("bounded", "%s has %d addresses", a.m.label, n)
+		}
+		if n := len(a.gossip.Members()); n > 4*len(t.w.machines) {
+			t.broke("bounded", "%s has %d members", a.m.label, n)
+		}
+	}
+	if t.w.now < t.w.plan.length()+settle && t.w.chance(0.2) {
+		t.judge() // what a liar says may change while no conflict does
+	}
+	t.w.after(5*time.Second, t.bounded)
 }
 
 // isForgotten reports whether an agent ended in order so long ago that others may not list its pods, and that another one began may not be

@@ -26,6 +26,7 @@ type machine struct {
 	netns             uint64 // of the last pod
 	agent             *agent // nil while none runs
 	file              []byte // its state
+	liar              *liar  // nil if it is honest
 	life              int    // counts starts and ends of agents and machine: a task of an earlier one is void
 }
 
@@ -110,7 +111,12 @@ var verbs = map[string]func(w *world, m *machine, e Event){
 			m.name, m.file = other.name, nil
 			delete(w.truth.known, m)
 			m.reboot(time.Second)
-			w.truth.fault(nil, time.Second+cluster.NamesakesAfter+anew) // until then it may be a later boot of the other one
+			if e.arg(1) == "boot" {
+				m.boot = other.boot
+			}
+			if m.liar == nil {
+				w.truth.fault(nil, time.Second+cluster.NamesakesAfter+anew) // until then it may be a later boot of the other one
+			}
 		}
 	},
 	"loss": func(w *world, _ *machine, e Event) { w.network.weather(&w.network.loss, e) },

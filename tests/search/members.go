@@ -31,7 +31,7 @@ const (
 
 // stops has the others notice that an agent has ended.
 func (ms *membership) stops(a *agent, orderly bool) {
-	ms.w.truth.disturb(nil, 0)
+	ms.w.truth.disturb(a.m, 0)
 	if !orderly {
 		ms.ended = append(ms.ended, a)
 		return
@@ -42,7 +42,7 @@ func (ms *membership) stops(a *agent, orderly bool) {
 				ms.ended = append(ms.ended, a)
 				continue
 			}
-			ms.notify(other, ms.w.between(20*time.Millisecond, 700*time.Millisecond), func() {
+			ms.notify(other, a, ms.w.between(20*time.Millisecond, 700*time.Millisecond), func() {
 				if p.known {
 					p.known = false
 					other.handler.Left(a.member, true)
@@ -63,11 +63,13 @@ func (ms *membership) rejoin(a *agent) {
 	}
 }
 
-func (ms *membership) notify(a *agent, wait time.Duration, do func()) {
+func (ms *membership) notify(a, about *agent, wait time.Duration, do func()) {
 	a.m.after(wait, func() {
 		if a.m.agent == a {
 			do()
-			ms.w.truth.disturb(nil, 0)
+			if a.m.liar == nil && about.m.liar == nil {
+				ms.w.truth.disturb(nil, 0)
+			}
 			a.wakeAt(ms.w.now)
 		}
 	})
@@ -111,7 +113,7 @@ func (ms *membership) pair(a, other *agent) {
 		p.due = w.now + w.between(suspicion, dead)
 	case w.now >= p.due:
 		p.known, p.due = there, 0
-		ms.notify(a, 0, func() {
+		ms.notify(a, other, 0, func() {
 			if there {
 				a.handler.Joined(other.member)
 			} else {
@@ -119,9 +121,15 @@ func (ms *membership) pair(a, other *agent) {
 			}
 		})
 	}
-	if !there || !p.known {
+	if (!there || !p.known) && a.m.liar == nil && other.m.liar == nil {
 		w.truth.unsettled(other, p.known)
 	}
+}
+
+// knows reports whether one agent has another one for a member, and will not change its mind soon.
+func (ms *membership) knows(a, other *agent) bool {
+	p := ms.pairs[[2]*agent{a, other}]
+	return a == other || p != nil && p.known && p.due == 0
 }
 
 // reaches reports whether two agents reach each other, also by a third one, as memberlist's indirect probes do.

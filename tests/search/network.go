@@ -75,6 +75,9 @@ func (n *network) send(from *agent, to *agent, payload []byte) {
 		}
 		to.m.after(delay, func() {
 			if to.m.agent == to {
+				if to.m.liar != nil {
+					payload = to.m.liar.hears(from, payload)
+				}
 				to.handler.Receive(from.member.ID, netip.AddrPort{}, payload)
 				to.wakeAt(w.now + w.between(10*time.Microsecond, 300*time.Microsecond))
 			}
@@ -91,7 +94,11 @@ var errUnknown = errors.New("no such member")
 func (e *endpoint) Send(id wire.MemberID, payload []byte) error {
 	for _, to := range e.w.agents() {
 		if to.member.ID == id {
-			e.w.network.send((*agent)(e), to, slices.Clone(payload))
+			payload := slices.Clone(payload)
+			if e.m.liar != nil {
+				payload = e.m.liar.says(payload)
+			}
+			e.w.network.send((*agent)(e), to, payload)
 			return nil
 		}
 	}

@@ -40,6 +40,21 @@ type Plan struct {
 //	90s n1 deaf n2 10s   what n1 sends does not reach n2
 //	95s n1 cut n2,n3 20s the machines on the left and on the right reach each other no more
 //	99s n2 namesake n1   the machine has the other one's name from its next boot on
+//
+// A machine with one of these events lies, from the beginning. It has a real agent, and what that says and hears is changed. What holds
+// for its pods is not checked, and nothing that happens to it is an excuse.
+//
+//	20s n3 claim 10.0.0.1 answers=late as=data age=3h holders=2 pod=a
+//	    it says that holders of its own have the address, which do not exist; one of them is pod a. Probe requests about them it answers
+//	    at "once", "late", by "turns", with "wild" values, "gone", "unanswered", "forwards", "refused", "never", or "any" of these
+//	30s n3 retract 10.0.0.1   it withdraws them
+//	40s n3 keep hides 20s     as a keeper it is "silent", acknowledges and keeps nothing ("deaf"), "hides" other holders, "invents" some,
+//	                          or "any" of these
+//	50s n3 ask 20s            it sends probe requests about all holders, with invented holders of its own
+//	60s n3 forge 20s          it says of others' holders that they are gone or answer, and acknowledges what it did not get
+//	70s n3 flood 2s           it sends all kinds of messages, with anything in them
+//	75s n3 namesake n1 boot   it has the other one's boot id, too: an agent that has seen the other one first believes that one. Others need not
+//	80s n3 tell given         it lies to commands from then on: see telling
 type Event struct {
 	At   time.Duration
 	Who  string
@@ -103,7 +118,7 @@ func Parse(text string) (p Plan, err error) {
 		if err != nil {
 			return p, fmt.Errorf("line %d: %w", n+1, err)
 		}
-		if verbs[fields[2]] == nil {
+		if verbs[fields[2]] == nil && lies[fields[2]] == nil {
 			return p, fmt.Errorf("line %d: the verb %q is not known", n+1, fields[2])
 		}
 		p.Events = append(p.Events, Event{at, fields[1], fields[2], fields[3:]})

@@ -55,10 +55,18 @@ func Play(p Plan, trace func(format string, args ...any)) Result {
 	if slices.ContainsFunc(p.Events, func(e Event) bool { return e.Verb == "namesake" }) {
 		settle *= 2 // a node is away for good
 	}
+	w.at(end+settle-time.Second, func() { // all that was found is still there
+		for _, m := range w.machines {
+			w.truth.again(m)
+		}
+	})
 	w.run(end + settle)
 	w.truth.stories(w.truth.note)
 	w.truth.agree()
 	for _, m := range w.machines {
+		if m.liar != nil {
+			m.stop(false) // what it has said must be forgotten
+		}
 		for _, p := range m.pods {
 			p.end()
 		}
@@ -82,17 +90,27 @@ func newWorld(p Plan, trace func(format string, args ...any)) *world {
 	w.members.pairs = make(map[[2]*agent]*pair)
 	w.members.look()
 	for n := range p.Nodes {
-		newMachine(w, fmt.Sprint("n", n+1), cluster.Agent).start(false)
+		m := newMachine(w, fmt.Sprint("n", n+1), cluster.Agent)
+		if slices.ContainsFunc(p.Events, func(e Event) bool { return lies[e.Verb] != nil && e.Who == m.label }) {
+			m.liar = &liar{machine: m, seq: 1 << 62, heard: make(map[*agent]uint64)}
+		}
+		m.start(false)
 	}
 	if p.Reporter {
 		newMachine(w, "reporter", cluster.Reporter).start(false)
 	}
 	for _, e := range p.Events {
 		w.at(e.At, func() {
-			if m := w.machine(e.Who); m != nil || e.Who == "-" {
+			switch m := w.machine(e.Who); {
+			case lies[e.Verb] != nil && m != nil:
+				lies[e.Verb](m.liar, e)
+			case lies[e.Verb] == nil && (m != nil || e.Who == "-"):
 				verbs[e.Verb](w, m, e)
 			}
 		})
+	}
+	if w.liars() > 0 {
+		w.truth.bounded()
 	}
 	return w
 }
@@ -106,13 +124,15 @@ func (t *truth) agree() {
 	open, judged := make(map[string]bool), make(map[string]bool)
 	for _, a := range t.w.agents() {
 		for _, c := range a.Detector.Conflicts(false) {
-			if c.State == detector.Confirmed {
+			if c.State == detector.Confirmed && a.m.liar == nil {
 				open[c.Key.IP.String()] = true
 			}
 		}
 	}
 	for _, j := range reporter.agent.planner.Judgements(reporter.clock()) {
-		judged[j.IP] = true
+		if judged[j.IP] = true; t.w.liars() > 0 && !open[j.IP] { // perhaps a liar has said so
+			delete(judged, j.IP)
+		}
 	}
 	if !maps.Equal(open, judged) {
 		t.broke("reporter", "agents have conflicts of %v, the reporter of %v", slices.Sorted(maps.Keys(open)), slices.Sorted(maps.Keys(judged)))

@@ -84,10 +84,10 @@ func (t *truth) stories(trace func(format string, args ...any)) {
 // note adds to the print.
 func (t *truth) note(format string, args ...any) { fmt.Fprintf(t.print, format+"\n", args...) }
 
-// disturb notes a fault that lasts so long, of one machine or of all. Agents need no reporter.
+// disturb notes a fault that lasts so long, of one machine or of all.
 func (t *truth) disturb(m *machine, lasts time.Duration) {
-	if m != nil && m.role == cluster.Reporter {
-		return
+	if m != nil && (m.role == cluster.Reporter || m.liar != nil) {
+		return // agents need no reporter, and nothing that a liar does is an excuse
 	}
 	t.calm = max(t.calm, t.w.now+lasts)
 	if m != nil {
@@ -97,7 +97,9 @@ func (t *truth) disturb(m *machine, lasts time.Duration) {
 
 // fault notes a fault that is more than the end or the begin of an agent.
 func (t *truth) fault(m *machine, lasts time.Duration) {
-	t.fine = max(t.fine, t.w.now+lasts)
+	if m == nil || m.liar == nil {
+		t.fine = max(t.fine, t.w.now+lasts)
+	}
 	t.disturb(m, lasts)
 }
 
@@ -128,6 +130,9 @@ func (t *truth) muted(p *pod) {
 }
 
 func (t *truth) begins(p *pod) {
+	if p.m.liar != nil {
+		return // nothing need hold of it
+	}
 	l := &life{pod: p, node: p.m.id(), from: t.w.now}
 	for _, before := range t.lives {
 		if before.pod == p {
@@ -144,6 +149,9 @@ func (t *truth) begins(p *pod) {
 }
 
 func (t *truth) ends(p *pod, told bool) {
+	if p.m.liar != nil {
+		return
+	}
 	t.changed[p.key] = t.w.now
 	for _, l := range t.lives {
 		if l.pod == p && l.to == 0 {
@@ -194,8 +202,9 @@ func (t *truth) saved(a *agent) {
 func (t *truth) stops(a *agent, orderly bool) {
 	t.disturb(a.m, 0)
 	if orderly && a.m.role == cluster.Agent {
-		t.known[a.m].left = t.w.now
-		t.mustLeave(a)
+		if t.known[a.m].left = t.w.now; a.m.liar == nil { // what was before with a liar is not looked at, and would be an excuse
+			t.mustLeave(a)
+		}
 	}
 }
 
