@@ -247,6 +247,14 @@ func TestMirrorsAreBounded(t *testing.T) {
 	if len(m.Mirrors.order) != maxHeard || len(m.Mirrors.heard) != maxHeard {
 		t.Errorf("%d answers", len(m.Mirrors.order))
 	}
+	// What there was no room for may have been what a mirror repeats: nothing of that time is its answer.
+	m.cameBack(m.machine, m.probe(m.machine), ms)
+	m.began = m.began.Add(time.Second)
+	asked := m.probe(m.machine)
+	m.record(m.victim, bpf.Answer, "10.9.9.9", [6]byte{2}, to, ms)
+	if got := m.says(m.machine, bpf.Answer, "10.0.0.1", [6]byte{2, 2}, asked, 2*ms); got != "announced, and no answer" {
+		t.Errorf("an answer of a mirror is %q", got)
+	}
 	m.Mirrors.forget(m.began.Add(heardFor))
 	if len(m.Mirrors.order)+len(m.Mirrors.heard) != 0 {
 		t.Errorf("%d answers later", len(m.Mirrors.order))
@@ -258,6 +266,30 @@ func TestMirrorsAreBounded(t *testing.T) {
 	}
 	if len(m.watched) != maxWatches {
 		t.Errorf("%d interfaces are watched", len(m.watched))
+	}
+}
+
+// TestNoWatch: after an interface could not be watched, none is tried for a minute, and what a mirror says only raises suspicions.
+func TestNoWatch(t *testing.T) {
+	m := newMirrors(t)
+	tries := 0
+	m.Watch = func(int) (io.Closer, error) {
+		tries++
+		return nil, errors.New("no")
+	}
+	for range 3 {
+		to := m.probe(m.machine)
+		m.cameBack(m.machine, to, ms)
+		if got := m.says(m.machine, bpf.Answer, "10.0.0.1", [6]byte{2, 2}, to, 2*ms); got != "announced, and no answer" {
+			t.Errorf("its answer is %q", got)
+		}
+	}
+	if tries != 1 {
+		t.Errorf("%d tries at once", tries)
+	}
+	m.began = m.began.Add(retryWatch)
+	if m.cameBack(m.machine, m.probe(m.machine), ms); tries != 2 {
+		t.Errorf("%d tries after a minute", tries)
 	}
 }
 

@@ -128,20 +128,24 @@ func TestIsShared(t *testing.T) {
 	between := judged(document.CauseSharedRange, open, bothOpen, holder("web-0"), holder("db-11", node("b")))
 	const many = document.FewShared + 1
 	for name, test := range map[string]struct {
-		pair document.Pair
-		c    document.Conflict
-		want bool
+		pair    document.Pair
+		c       document.Conflict
+		want    bool
+		claimer string
 	}{
-		"a range":      {document.Pair{Nodes: []string{"n1", "n2"}, Addresses: many}, between, true},
-		"not judged":   {document.Pair{Nodes: []string{"n1", "n2"}, Addresses: many}, with(between, func(c *document.Conflict) { c.Judgement = nil }), true},
-		"by hand":      {document.Pair{Nodes: []string{"n1", "n2"}, Addresses: many}, judged(document.CauseByHand, certain, "0 remove not-given, 1 keep given", between.Holders...), false},
-		"few":          {document.Pair{Nodes: []string{"n1", "n2"}, Addresses: document.FewShared}, between, false},
-		"other nodes":  {document.Pair{Nodes: []string{"n1", "n3"}, Addresses: many}, between, false},
-		"by boots":     {document.Pair{Nodes: []string{"n1 (boot aaaaaaaa)", "n2"}, Addresses: many}, between, true},
-		"other boots":  {document.Pair{Nodes: []string{"n1 (boot cccccccc)", "n2"}, Addresses: many}, between, false},
-		"no two nodes": {document.Pair{Nodes: []string{"n1"}, Addresses: many}, between, false},
+		"a range":      {document.Pair{Nodes: []string{"n1", "n2"}, Addresses: many}, between, true, ""},
+		"not judged":   {document.Pair{Nodes: []string{"n1", "n2"}, Addresses: many}, with(between, func(c *document.Conflict) { c.Judgement = nil }), true, ""},
+		"by hand":      {document.Pair{Nodes: []string{"n1", "n2"}, Addresses: many}, judged(document.CauseByHand, certain, "0 remove not-given, 1 keep given", between.Holders...), false, ""},
+		"few":          {document.Pair{Nodes: []string{"n1", "n2"}, Addresses: document.FewShared}, between, false, ""},
+		"other nodes":  {document.Pair{Nodes: []string{"n1", "n3"}, Addresses: many}, between, false, ""},
+		"by boots":     {document.Pair{Nodes: []string{"n1 (boot aaaaaaaa)", "n2"}, Addresses: many}, between, true, ""},
+		"other boots":  {document.Pair{Nodes: []string{"n1 (boot cccccccc)", "n2"}, Addresses: many}, between, false, ""},
+		"no two nodes": {document.Pair{Nodes: []string{"n1"}, Addresses: many}, between, false, ""},
+		// Of a node that shares with many no pod goes, whatever is said of it.
+		"a claimant": {document.Pair{Nodes: []string{"n1", "n2"}, Addresses: 1}, judged(document.CauseByHand, certain, "0 remove not-given, 1 keep given", between.Holders...), true, "n2"},
+		"another's":  {document.Pair{Nodes: []string{"n1", "n2"}, Addresses: 1}, judged(document.CauseByHand, certain, "0 remove not-given, 1 keep given", between.Holders...), false, "n3"},
 	} {
-		if got := isShared(document.Conflicts{Pairs: []document.Pair{test.pair}}, test.c, ""); got != test.want {
+		if got := isShared(document.Conflicts{Pairs: []document.Pair{test.pair}}, test.c, test.claimer); got != test.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
