@@ -209,31 +209,39 @@ func conflictID(key Key, occurrence int) string {
 
 // proof says what two rounds have shown of these holders.
 func (c *conflict) proof(holders string) string {
-	configured, deaf := 0, 0
+	configured := proofs{one: "by the list of its kernel", many: "by the lists of their kernels"}
+	deaf := proofs{one: "by what it answers to others, and not to this node", many: "by what they answer to others, and not to this node"}
 	for _, l := range c.listed {
 		switch {
 		case l.live == nil:
 		case l.live.check != nil && l.live.check.configured:
-			configured++
+			configured.count++
 		case l.live.isDeaf():
-			deaf++
+			deaf.count++
 		}
 	}
-	if configured+deaf == 0 {
-		return fmt.Sprintf("%s answered both rounds %s apart", holders, roughly(c.overlap))
+	what := "answered both rounds"
+	if configured.count+deaf.count > 0 {
+		what = "had it in both rounds"
 	}
-	text := fmt.Sprintf("%s had it in both rounds %s apart", holders, roughly(c.overlap))
-	if configured == 1 {
-		text += ", 1 by the list of its kernel"
-	} else if configured > 1 {
-		text += fmt.Sprintf(", %d by the lists of their kernels", configured)
+	return fmt.Sprintf("%s %s %s apart", holders, what, roughly(c.overlap)) + configured.String() + deaf.String()
+}
+
+// proofs counts holders that did not answer a probe themselves.
+type proofs struct {
+	count     int
+	one, many string
+}
+
+// String is a clause, empty if there are none.
+func (p proofs) String() string {
+	switch p.count {
+	case 0:
+		return ""
+	case 1:
+		return ", 1 " + p.one
 	}
-	if deaf == 1 {
-		text += ", 1 by what it answers to others, and not to this node"
-	} else if deaf > 1 {
-		text += fmt.Sprintf(", %d by what they answer to others, and not to this node", deaf)
-	}
-	return text
+	return fmt.Sprintf(", %d %s", p.count, p.many)
 }
 
 // pending says why a suspected conflict of these holders is not confirmed yet.

@@ -38,10 +38,12 @@ type Mirrors struct {
 	opts       *Options
 	interfaces interfaces
 	heard      map[answer][]heard
-	order      []answer  // the oldest first; one for each element of heard
-	watched    int       // interfaces
-	missed     time.Time // when there was no room for what was heard; zero if there always was
-	retry      time.Time // after a failure no interface is watched before
+	order      []answer // the oldest first; one for each element of heard
+	watched    int      // interfaces
+	// cameBackLast is when a probe came back at any interface.
+	cameBackLast time.Time
+	missed       time.Time // when there was no room for what was heard; zero if there always was
+	retry        time.Time // after a failure no interface is watched before
 }
 
 // answer is an answer or a gratuitous packet, which a mirror repeats as it is.
@@ -78,7 +80,7 @@ func (m *Mirrors) cameBack(i *Interface, source [6]byte, at time.Time) {
 	if holder, sent, _ := m.opts.Asked(source); holder != i.Holder || sent.IsZero() || at.Sub(sent) > cameBackWithin {
 		return
 	}
-	i.mirror.cameBack = at
+	i.mirror.cameBack, m.cameBackLast = at, at
 	for _, other := range m.interfaces { // what it repeats here may be delivered there
 		if other.Holder == i.Holder && other.mirror.watch == nil && other.watchable() {
 			m.watch(other)
@@ -140,7 +142,8 @@ func (m *Mirrors) forget(before time.Time) {
 
 // mirrors reports whether the holder behind an interface is a mirror.
 func (m *Mirrors) mirrors(i *Interface, at time.Time) bool {
-	return m.interfaces.any(i.Holder, func(other *Interface) bool { return at.Before(other.mirror.cameBack.Add(mirrorFor)) })
+	return at.Before(m.cameBackLast.Add(mirrorFor)) && // or there is none, as mostly
+		m.interfaces.any(i.Holder, func(other *Interface) bool { return at.Before(other.mirror.cameBack.Add(mirrorFor)) })
 }
 
 // said is whose a packet is, by all that is known.

@@ -158,7 +158,7 @@ func TestMirror(t *testing.T) {
 			m.Mirrors.drop(m.machine)
 			m.Mirrors.drop(m.second)
 			m.Mirrors.drop(m.unseen)
-			i.mirror.cameBack = m.began
+			i.mirror.cameBack, m.Mirrors.cameBackLast = m.began, m.began
 			return m.says(i, bpf.Gratuitous, ip, machineMAC, broadcast, 2*ms)
 		}, want: "announced"},
 		{name: "it repeats what another announces", play: func(m *mirrors, i *Interface, _ [6]byte) string {
@@ -266,6 +266,21 @@ func TestMirrorsAreBounded(t *testing.T) {
 	}
 	if len(m.watched) != maxWatches {
 		t.Errorf("%d interfaces are watched", len(m.watched))
+	}
+}
+
+// TestHeardEarly: an answer that came in before its interface was known was there before the mirror's.
+func TestHeardEarly(t *testing.T) {
+	m := newMirrors(t)
+	m.cameBack(m.machine, m.probe(m.machine), ms)
+	m.began = m.began.Add(time.Second)
+	to, mac := m.probe(m.machine), [6]byte{2, 1}
+	early := m.machine.packet(bpf.Answer, "10.0.0.3", m.began.Add(ms))
+	early.Ifindex, early.Generation, early.MAC, early.To = 50, 50, mac, to
+	m.Record(early)
+	m.add("veth50", "", "eth0", 50, 50, "10.0.0.3")
+	if got := m.says(m.machine, bpf.Answer, "10.0.0.3", mac, to, 2*ms); got != "forwarded" {
+		t.Errorf("what a mirror repeats is %q", got)
 	}
 }
 

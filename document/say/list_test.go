@@ -141,7 +141,7 @@ func TestIsShared(t *testing.T) {
 		"by boots":     {document.Pair{Nodes: []string{"n1 (boot aaaaaaaa)", "n2"}, Addresses: many}, between, true, ""},
 		"other boots":  {document.Pair{Nodes: []string{"n1 (boot cccccccc)", "n2"}, Addresses: many}, between, false, ""},
 		"no two nodes": {document.Pair{Nodes: []string{"n1"}, Addresses: many}, between, false, ""},
-		// Of a node that shares with many no pod goes, whatever is said of it.
+		// While a node shares addresses with many, no step removes a pod from it.
 		"a claimant": {document.Pair{Nodes: []string{"n1", "n2"}, Addresses: 1}, judged(document.CauseByHand, certain, "0 remove not-given, 1 keep given", between.Holders...), true, "n2"},
 		"another's":  {document.Pair{Nodes: []string{"n1", "n2"}, Addresses: 1}, judged(document.CauseByHand, certain, "0 remove not-given, 1 keep given", between.Holders...), false, "n3"},
 	} {

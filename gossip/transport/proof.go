@@ -221,7 +221,7 @@ func (t *Transport) receiveAnswer(d content, p sender) drop {
 	}
 	t.proofs.mu.Unlock()
 	switch {
-	case c != nil && c.to == d.from: // whoever waits for it finds all of it done
+	case c != nil && c.to == d.from: // Challenge returns last, when the answer has been handled
 		p.at, p.owed = c.at, sent
 		defer func() { c.leaving <- d.payload[nonceSize] != 0 }()
 	case p.owed == none || sent != p.owed || d.seq == 0:
