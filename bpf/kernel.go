@@ -52,6 +52,7 @@ func CheckCapabilities() error {
 // [ebpf.ErrNotSupported] if it is missing, and [os.ErrPermission] if the probe was forbidden.
 func CheckKernel() error {
 	// All else that the programs need is older (TestObjectIsOldEnough), or Load and Attach try it.
+	raiseMemlock()
 	if err := features.HaveMapType(ebpf.RingBuf); err != nil {
 		return fmt.Errorf("making a ring buffer of BPF, which Linux has since 5.8: %w", err)
 	}
@@ -64,6 +65,7 @@ func ResolveMode(mode Mode) (Mode, error) {
 	if err := CheckCapabilities(); err != nil {
 		return "", err
 	}
+	raiseMemlock()
 	mode, err := ParseMode(string(cmp.Or(mode, Auto)))
 	if err != nil || mode != Auto && mode != TCX {
 		return mode, err
@@ -106,15 +108,42 @@ func probeTCX() error {
 	return fmt.Errorf("probe for tcx: %w", err)
 }
 
-// explainLoad adds to the kernel's refusal of a program what to do.
+// explainLoad adds to the kernel's refusal of a program why, and what to do.
 func explainLoad(err error) error {
-	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("load the bpf program: forbidden, though the capabilities are there: allow the bpf system call (seccomp profile, kernel lockdown): %w", err)
+	const what = "load the bpf program: "
+	var refusal *ebpf.VerifierError
+	switch missing := CheckKernel(); {
+	case errors.As(err, &refusal) && len(refusal.Log) > 0:
+		return fmt.Errorf(what+"the verifier of Linux %s does not understand it, which is a fault of dupip to report: %w", kernelRelease(), err)
+	case errors.Is(missing, ebpf.ErrNotSupported):
+		return fmt.Errorf(what+"this is Linux %s: %w", kernelRelease(), missing)
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOSYS):
+		return fmt.Errorf(what+"forbidden, though the capabilities are there: %s: %w", forbidder(), err)
 	}
-	if missing := CheckKernel(); errors.Is(missing, ebpf.ErrNotSupported) {
-		return fmt.Errorf("load the bpf program: this is Linux %s: %w", kernelRelease(), missing)
+	return fmt.Errorf(what+"%w", err)
+}
+
+// forbidder finds out what forbids BPF to a thread with the capabilities, and says what to do. Lockdown does not (TestLockdown).
+func forbidder() string {
+	// The kernel knows no such command, and says so to those who may use the others.
+	_, _, refused := unix.Syscall(unix.SYS_BPF, math.MaxInt32, 0, 0)
+	if refused != unix.EINVAL && refused != unix.EFAULT {
+		if mode, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0); err == nil && mode != 0 {
+			return "a seccomp filter forbids the system call bpf: allow it in the profile"
+		}
+		return "a security module withholds them: allow them in the AppArmor profile"
 	}
-	return fmt.Errorf("load the bpf program: %w", err)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err == nil && limit.Cur != unix.RLIM_INFINITY {
+		return fmt.Sprintf("Linux before 5.11 counts it as locked memory (RLIMIT_MEMLOCK), of which this process may have %d bytes: "+
+			"add CAP_SYS_RESOURCE (securityContext.lockMemory of the chart), or LimitMEMLOCK=infinity", limit.Cur)
+	}
+	return "a security module forbids it, perhaps SELinux, which the kernel's log says"
+}
+
+// raiseMemlock lets this process lock any amount of memory, if it may: before Linux 5.11 maps and programs count as that.
+func raiseMemlock() {
+	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}) // else explainLoad names it
 }
 
 func kernelRelease() string {

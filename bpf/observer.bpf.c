@@ -43,11 +43,15 @@ static __always_inline enum left observe_ordinary(void *data, void *end, __u32 i
 
 static __always_inline void observe_finding(struct finding *finding)
 {
+	struct mapping *mapping = &finding->mapping;
+
 	if (finding->said)
-		record_said(&finding->mapping, finding->said, finding->to);
+		record_said(mapping->address.ip.high, mapping->address.ip.low,
+			    (__u32)mapping->address.interface | mapping->address.vlan << 32,
+			    mapping->mac | (__u64)finding->said << KIND_AT, finding->to);
 	if (finding->sent) {
-		finding->mapping.address.ip = finding->source;
-		saw_data(&finding->mapping, !is_ipv4(finding->source));
+		mapping->address.ip = finding->source;
+		saw_data(mapping, !is_ipv4(finding->source));
 	}
 }
 
@@ -68,7 +72,6 @@ static __always_inline int observe_skb(struct __sk_buff *skb, __u32 ifindex)
 	struct finding finding;
 	struct packet packet;
 	enum left left;
-	__u32 zero = 0;
 
 	left = observe_ordinary(data, end, ifindex, vlan, &mapping);
 	if (likely(left == NOTHING_LEFT))
@@ -92,7 +95,7 @@ static __always_inline int observe_skb(struct __sk_buff *skb, __u32 ifindex)
 		packet.end = (void *)(long)skb->data_end;
 		verdict = parse(&packet, &finding);
 	}
-	if (verdict == PERHAPS_NDP && (ipv6 = bpf_map_lookup_elem(&ipv6_packets, &zero))) {
+	if (verdict == PERHAPS_NDP && (ipv6 = the_ipv6_packet())) {
 		__u32 size = skb->len - finding.ipv6_at;
 
 		ipv6->size = size;
@@ -101,7 +104,7 @@ static __always_inline int observe_skb(struct __sk_buff *skb, __u32 ifindex)
 		asm volatile("" : "+r"(size)); /* the verifier must see that it is not 0 */
 		if (size >= sizeof(ipv6->header) &&
 		    !bpf_skb_load_bytes(skb, finding.ipv6_at, ipv6->bytes, size))
-			parse_ndp(ipv6, &finding);
+			find_ndp(ipv6, &finding);
 	}
 	if (unlikely(capturing))
 		capture_skb(skb, &finding);
@@ -145,7 +148,6 @@ int dupip_xdp(struct xdp_md *ctx)
 	struct finding finding;
 	struct packet packet;
 	enum left left;
-	__u32 zero = 0;
 
 	left = observe_ordinary(data, end, ctx->ingress_ifindex, 0, &mapping);
 	if (likely(left == NOTHING_LEFT))
@@ -159,14 +161,13 @@ int dupip_xdp(struct xdp_md *ctx)
 	}
 
 	packet = (struct packet){data, end, ctx->ingress_ifindex};
-	if (parse(&packet, &finding) == PERHAPS_NDP &&
-	    (ipv6 = bpf_map_lookup_elem(&ipv6_packets, &zero))) {
+	if (parse(&packet, &finding) == PERHAPS_NDP && (ipv6 = the_ipv6_packet())) {
 		__u64 *from = data + (finding.ipv6_at & 31); /* it is 22 at most */
 
 		ipv6->size = end - (void *)from;
 		for (int i = 0; i < IPV6_BYTES / 8 && (void *)(from + i + 1) <= end; i++)
 			((__u64 *)ipv6->bytes)[i] = from[i];
-		parse_ndp(ipv6, &finding);
+		find_ndp(ipv6, &finding);
 	}
 	if (unlikely(capturing))
 		capture_xdp(ctx, &finding);

@@ -75,21 +75,6 @@ func CanEnter() error {
 	return nil
 }
 
-// Cookie returns the cookie of the calling thread's netns: its identity, never reused within a boot
-// (SO_NETNS_COOKIE, Linux 5.14, net/core/sock.c).
-func Cookie() (uint64, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
-	if err != nil {
-		return 0, fmt.Errorf("opening a socket for the netns cookie: %w", err)
-	}
-	defer unix.Close(fd)
-	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	if err != nil {
-		return 0, fmt.Errorf("reading the netns cookie, which Linux has since 5.14: %w", err)
-	}
-	return cookie, nil
-}
-
 // Open opens the netns at path. The path may be anything, and lead to something else a moment later: opening with O_PATH
 // (open(2)) neither blocks nor has side effects.
 func Open(path string) (*os.File, error) {
@@ -107,19 +92,4 @@ func Open(path string) (*os.File, error) {
 		return nil, fmt.Errorf("opening netns %s: %w", path, err)
 	}
 	return os.NewFile(uintptr(opened), path), nil
-}
-
-// CookieAt returns the cookie of the netns at path, which may be anything, as for [Open].
-func CookieAt(path string) (uint64, error) {
-	file, err := Open(path)
-	if err != nil {
-		return 0, err
-	}
-	defer file.Close()
-	var cookie uint64
-	err = Do(file, func() (err error) {
-		cookie, err = Cookie()
-		return err
-	})
-	return cookie, err
 }

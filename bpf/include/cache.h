@@ -43,6 +43,20 @@ static __always_inline __u64 coarse_now(void)
 	return bpf_jiffies64() * tick_ns;
 }
 
+static __always_inline struct cache_set *find_set(__u32 ifindex, int is_ipv6)
+{
+	__u32 index = (ifindex * 2 + is_ipv6) % CACHE_SETS;
+
+	return bpf_map_lookup_elem(&cache, &index);
+}
+
+/* The owner of a slot that is filled now. What goes into the slot is read afterwards: if it changes
+ * meanwhile, the slot has expired. */
+static __always_inline __u64 owner_now(__u32 ifindex)
+{
+	return ifindex | (__u64)epoch << 32;
+}
+
 static __always_inline int is_live(const struct cached *slot, __u64 owner, __u64 now)
 {
 	return slot->owner >> 32 == owner >> 32 && now < slot->until_ns;

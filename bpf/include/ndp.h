@@ -34,7 +34,8 @@ struct ipv6_packet {
 		__u8 bytes[IPV6_BYTES];
 	};
 	__u8 unused[sizeof(struct neighbour_message)]; /* for the verifier, see header_at */
-	__u32 size;				       /* of the whole packet */
+	struct ip about;			       /* what parse_ndp finds */
+	__u64 size;				       /* of the whole packet */
 };
 
 struct {
@@ -43,6 +44,13 @@ struct {
 	__type(key, __u32);
 	__type(value, struct ipv6_packet);
 } ipv6_packets SEC(".maps");
+
+static __always_inline struct ipv6_packet *the_ipv6_packet(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&ipv6_packets, &zero);
+}
 
 /* A header that begins in bytes, and may end in unused. The verifiers of different kernels lose the
  * bounds of at in different places, unless clang cannot see that this changes nothing. */
@@ -57,8 +65,9 @@ enum options { WITHOUT_ADDRESS, WITH_ADDRESS, UNREAD, INVALID };
 /* Looks for a link-layer address (RFC 4861 section 4.6.1) among the options of a message that ends
  * at limit. A message is invalid if an option has no size or exceeds it, and if the first such
  * address is not one of Ethernet (ndisc_parse_options and ndisc_opt_addr_data). */
-__noinline enum options parse_options(struct ipv6_packet *packet, __u32 at, __u32 limit, __u8 type)
+__noinline int parse_options(__u32 at, __u32 limit, __u32 type)
 {
+	struct ipv6_packet *packet = the_ipv6_packet();
 	enum options found = WITHOUT_ADDRESS;
 
 	if (!packet)
@@ -97,53 +106,55 @@ static __always_inline int is_multicast(const void *ip)
 }
 
 /* A message at a place where it fits in. */
-static __always_inline void parse_neighbour(struct ipv6_packet *packet, __u32 at, __u32 limit,
-					    struct finding *finding)
+static __always_inline int parse_neighbour(struct ipv6_packet *packet, __u32 at, __u32 limit,
+					   __u64 mac)
 {
 	const struct neighbour_message *message = header_at(packet, at);
-	int is_dad = (finding->source.high | finding->source.low) == 0;
+	struct ip source = load_ipv6(packet->header.source);
+	int is_dad = (source.high | source.low) == 0, said;
 	__u8 type = message->type, address = SOURCE_LINK_LAYER;
 	enum options options;
 
 	if (message->code != 0 || is_multicast(message->target))
-		return;
+		return 0;
 	if (type == NEIGHBOUR_ADVERTISEMENT) {
 		if (message->flags & SOLICITED && is_multicast(packet->header.destination))
-			return;
+			return 0;
 		address = TARGET_LINK_LAYER;
 	} else if (type != NEIGHBOUR_SOLICITATION ||
 		   (is_dad && !is_solicited_node(packet->header.destination))) {
-		return;
+		return 0;
 	}
-	options = parse_options(packet, at + sizeof(*message), limit, address);
+	options = parse_options(at + sizeof(*message), limit, address);
 	if (options == INVALID)
-		return;
+		return 0;
 
-	finding->mapping.address.ip = load_ipv6(message->target);
+	packet->about = load_ipv6(message->target);
 	if (type == NEIGHBOUR_ADVERTISEMENT) {
-		finding->said = message->flags & SOLICITED ? KIND_ANSWER : KIND_GRATUITOUS;
+		said = message->flags & SOLICITED ? KIND_ANSWER : KIND_GRATUITOUS;
 	} else if (is_dad) {
 		/* Duplicate address detection, RFC 4862 section 5.4.2. */
-		finding->said = options == WITH_ADDRESS ? 0 : KIND_TENTATIVE;
-	} else if (is_ours(finding->mapping.mac)) {
+		said = options == WITH_ADDRESS ? 0 : KIND_TENTATIVE;
+	} else if (is_ours(mac)) {
 		/* Our own probe, sent back by a mirror; by ARP that is an ARP probe anyway. */
-		finding->said = KIND_TENTATIVE;
+		said = KIND_TENTATIVE;
 	} else {
-		finding->mapping.address.ip = finding->source;
-		finding->said = options == WITHOUT_ADDRESS ? 0 : KIND_ANNOUNCED;
+		packet->about = source;
+		said = options == WITHOUT_ADDRESS ? 0 : KIND_ANNOUNCED;
 	}
 	/* A mapped IPv4 address in an IPv6 packet is invalid. */
-	if (is_ipv4(finding->mapping.address.ip))
-		finding->said = 0;
+	return is_ipv4(packet->about) ? 0 : said;
 }
 
-/* Parses an IPv6 packet with hop limit 255. Like record_data and parse_options it is not static. */
-__noinline int parse_ndp(struct ipv6_packet *packet, struct finding *finding)
+/* Parses an IPv6 packet with hop limit 255 and this source MAC, and returns one of enum kind for
+ * what it is about, or 0. Like record_data and parse_options it is not static. */
+__noinline int parse_ndp(__u64 mac)
 {
+	struct ipv6_packet *packet = the_ipv6_packet();
 	__u32 at = sizeof(packet->header), limit;
 	__u8 next;
 
-	if (!packet || !finding)
+	if (!packet)
 		return 0;
 	/* Linux drops a packet that is shorter than its header says, and cuts a longer one, but not
 	 * if that says 0 and hop-by-hop options follow, as in a jumbogram. */
@@ -166,8 +177,15 @@ __noinline int parse_ndp(struct ipv6_packet *packet, struct finding *finding)
 	if (next != IPV6_ICMP || at + sizeof(struct neighbour_message) > limit ||
 	    at + sizeof(struct neighbour_message) > IPV6_BYTES)
 		return 0;
-	parse_neighbour(packet, at, limit, finding);
-	return 0;
+	return parse_neighbour(packet, at, limit, mac);
+}
+
+/* Takes up what parse_ndp finds. */
+static __always_inline void find_ndp(struct ipv6_packet *packet, struct finding *finding)
+{
+	finding->said = parse_ndp(finding->mapping.mac);
+	if (finding->said)
+		finding->mapping.address.ip = packet->about;
 }
 
 #endif

@@ -18,6 +18,10 @@ enum kind {
 	KIND_DELIVERED = 6,
 };
 
+/* A MAC with a kind in its upper two bytes. */
+enum { KIND_AT = 48 };
+#define MAC_BITS ((1ULL << KIND_AT) - 1)
+
 /* Decoded by record.go, little endian; changes go together. */
 struct record {
 	__u64 time_ns; /* CLOCK_MONOTONIC */
@@ -39,7 +43,7 @@ static __always_inline void send_record(struct record *record, const struct mapp
 {
 	record->time_ns = bpf_ktime_get_ns();
 	record->ip = mapping->address.ip;
-	record->mac_and_kind = mapping->mac | (__u64)kind << 48;
+	record->mac_and_kind = mapping->mac | (__u64)kind << KIND_AT;
 	record->interface = mapping->address.interface;
 	record->vlan = mapping->address.vlan;
 	record->to = to;

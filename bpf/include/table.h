@@ -150,35 +150,37 @@ static __always_inline struct record *make_due_record(const struct seen *seen,
 	return make_record(interface, bucket, rate, now, refused);
 }
 
-/* The slow path of saw_data: mostly data that has to be recorded. The epoch in owner was read
- * before this finds the interface.
+/* The slow path of saw_data: mostly data that has to be recorded.
  *
  * This and record_said are not static, so that the verifier checks each of them once, and not once
- * for every path to a call. Then it does not know to which memory the arguments point, and before
- * Linux 6.2 accepts no key of a map from there: both use a copy. */
-__noinline int record_data(struct mapping *mapping, struct cache_set *set, __u64 owner, __u64 now)
+ * for every path to a call. Such functions take numbers: they can be given memory since Linux 5.12
+ * only. */
+__noinline int record_data(__u64 high, __u64 low, __u64 ifindex, __u64 vlan, __u64 mac)
 {
+	struct mapping mapping = {{{high, low}, ifindex, vlan}, mac};
+	__u64 now = coarse_now(), owner = owner_now(ifindex);
+	struct cache_set *set = find_set(ifindex, !is_ipv4(mapping.address.ip));
 	struct interface *interface;
 	struct known fresh = {};
-	struct address address;
 	struct cached *slot;
 	struct known *known;
 	struct record *record;
 
-	if (!mapping || !set || !ip_counts(mapping->address.ip))
+	if (!set || !ip_counts(mapping.address.ip))
 		return 0;
-	interface = find_interface(mapping);
+	interface = find_interface(&mapping);
 	if (!interface)
 		return 0;
 	slot = find_slot(set, owner, now);
+	asm volatile(""
+		     : "+r"(slot)); /* or clang keeps apart whether it is 0: Linux 5.10 forgets */
 	if (slot && slot->owner == owner && slot->refused) {
 		add(interface->refused_data, slot->refused);
 		slot->refused = 0;
 	}
-	address = mapping->address;
-	known = bpf_map_lookup_elem(&addresses, &address);
-	if (known && is_quiet(&known->data, mapping->mac, now)) {
-		if (known->data.mac != mapping->mac)
+	known = bpf_map_lookup_elem(&addresses, &mapping.address);
+	if (known && is_quiet(&known->data, mac, now)) {
+		if (known->data.mac != mac)
 			return 0;
 		now = known->data.at_ns;
 	} else {
@@ -190,15 +192,15 @@ __noinline int record_data(struct mapping *mapping, struct cache_set *set, __u64
 				slot->bucket = interface->data;
 			return 0;
 		}
-		fresh.data = (struct seen){mapping->mac, now};
+		fresh.data = (struct seen){mac, now};
 		if (known)
 			known->data = fresh.data;
 		else
-			bpf_map_update_elem(&addresses, &address, &fresh, BPF_ANY);
-		send_record(record, mapping, KIND_DATA, 0);
+			bpf_map_update_elem(&addresses, &mapping.address, &fresh, BPF_ANY);
+		send_record(record, &mapping, KIND_DATA, 0);
 	}
-	if (slot && !is_captured(&address))
-		fill_slot(slot, mapping, owner, now + refresh_ns);
+	if (slot && !is_captured(&mapping.address))
+		fill_slot(slot, &mapping, owner, now + refresh_ns);
 	return 0;
 }
 
@@ -207,8 +209,7 @@ static __always_inline void record_announcement(struct mapping *mapping,
 {
 	__u64 now = coarse_now();
 	struct known fresh = {.announced = {mapping->mac, now}};
-	struct address address = mapping->address;
-	struct known *known = bpf_map_lookup_elem(&addresses, &address);
+	struct known *known = bpf_map_lookup_elem(&addresses, &mapping->address);
 	struct record *record;
 
 	if (known && is_quiet(&known->announced, mapping->mac, now))
@@ -221,7 +222,7 @@ static __always_inline void record_announcement(struct mapping *mapping,
 	if (known)
 		known->announced = fresh.announced;
 	else
-		bpf_map_update_elem(&addresses, &address, &fresh, BPF_ANY);
+		bpf_map_update_elem(&addresses, &mapping->address, &fresh, BPF_ANY);
 	send_record(record, mapping, KIND_ANNOUNCED, to);
 }
 
@@ -256,23 +257,26 @@ static __always_inline void record_answer(struct mapping *mapping, struct interf
 	send_record(record, mapping, KIND_ANSWER, to);
 }
 
-/* Records what ARP or NDP said about an address. */
-__noinline int record_said(struct mapping *mapping, enum kind kind, __u64 to)
+/* Records what ARP or NDP said about an address. The upper half of place is the VLAN, the upper two
+ * bytes of mac the kind. */
+__noinline int record_said(__u64 high, __u64 low, __u64 place, __u64 mac, __u64 to)
 {
+	struct mapping mapping = {{{high, low}, (__u32)place, place >> 32}, mac & MAC_BITS};
+	enum kind kind = mac >> KIND_AT;
 	struct interface *interface;
 	struct bucket *bucket;
 	struct record *record;
 
-	if (!mapping || !ip_counts(mapping->address.ip))
+	if (!ip_counts(mapping.address.ip))
 		return 0;
-	interface = find_interface(mapping);
+	interface = find_interface(&mapping);
 	if (!interface)
 		return 0;
 
 	if (kind == KIND_ANNOUNCED) {
-		record_announcement(mapping, interface, to);
+		record_announcement(&mapping, interface, to);
 	} else if (kind == KIND_ANSWER) {
-		record_answer(mapping, interface, to);
+		record_answer(&mapping, interface, to);
 	} else {
 		/* Duplicate address detection is rare and short, and a gratuitous packet may be
 		 * the only sign of a holder, also of an address that was announced before: so the
@@ -282,7 +286,7 @@ __noinline int record_said(struct mapping *mapping, enum kind kind, __u64 to)
 				     (struct rate){announced_token_ns, announced_full_ns},
 				     coarse_now(), &interface->refused_announced);
 		if (record)
-			send_record(record, mapping, kind, to);
+			send_record(record, &mapping, kind, to);
 	}
 	return 0;
 }
@@ -298,9 +302,8 @@ __noinline int record_said(struct mapping *mapping, enum kind kind, __u64 to)
 static __always_inline int saw_data(struct mapping *mapping, int is_ipv6)
 {
 	__u32 ifindex = mapping->address.interface;
-	__u32 index = (ifindex * 2 + is_ipv6) % CACHE_SETS;
-	struct cache_set *set = bpf_map_lookup_elem(&cache, &index);
-	__u64 now = coarse_now(), owner = ifindex | (__u64)epoch << 32;
+	struct cache_set *set = find_set(ifindex, is_ipv6);
+	__u64 now = coarse_now(), owner = owner_now(ifindex);
 	struct cached *slot;
 	struct known *known;
 
@@ -318,7 +321,8 @@ static __always_inline int saw_data(struct mapping *mapping, int is_ipv6)
 			  : !ip_counts(mapping->address.ip) || is_refused(slot, now))
 			return 1;
 	}
-	record_data(mapping, set, owner, now);
+	record_data(mapping->address.ip.high, mapping->address.ip.low, ifindex,
+		    mapping->address.vlan, mapping->mac);
 	return 1;
 }
 

@@ -94,7 +94,8 @@ func kernelOf(l apt.Lists, name, folder string, logf func(string, ...any)) (*ker
 // kernelSources are where Debian 12 finds the kernels that are booted: by a metapackage, or the one that has the program, of another
 // suite than its own if that is named.
 var kernelSources = map[string]struct{ metapackage, suite string }{
-	inUserMode: {"user-mode-linux", ""},
+	inUserMode: {"user-mode-linux", "bullseye"},
+	"5.10":     {"linux-image-amd64", "bullseye"},
 	"6.1":      {"linux-image-amd64", ""},
 	"6.12":     {"linux-image-6.12-amd64", ""},
 	"newest":   {"linux-image-amd64", "sid"},

@@ -68,7 +68,7 @@ const (
 )
 
 // inUserMode is the kernel that runs as a program.
-const inUserMode = "6.1-um"
+const inUserMode = "5.10-um"
 
 // suites are what runs under each kernel.
 var suites = map[string][]suite{
