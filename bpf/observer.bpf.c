@@ -77,11 +77,10 @@ static __always_inline int observe_skb(struct __sk_buff *skb, __u32 ifindex)
 	if (likely(left == NOTHING_LEFT))
 		return TC_ACT_UNSPEC;
 	if (left == TO_CAPTURE) {
-		if (unlikely(capturing)) {
-			finding = (struct finding){.mapping = mapping};
-			capture_skb(skb, &finding);
-		}
-		return TC_ACT_UNSPEC;
+		if (likely(!capturing))
+			return TC_ACT_UNSPEC;
+		finding = (struct finding){.mapping = mapping};
+		goto capture;
 	}
 
 	packet = (struct packet){data, end, ifindex, vlan, tags};
@@ -106,6 +105,7 @@ static __always_inline int observe_skb(struct __sk_buff *skb, __u32 ifindex)
 		    !bpf_skb_load_bytes(skb, finding.ipv6_at, ipv6->bytes, size))
 			find_ndp(ipv6, &finding);
 	}
+capture:
 	if (unlikely(capturing))
 		capture_skb(skb, &finding);
 	observe_finding(&finding);
@@ -153,11 +153,10 @@ int dupip_xdp(struct xdp_md *ctx)
 	if (likely(left == NOTHING_LEFT))
 		return XDP_PASS;
 	if (left == TO_CAPTURE) {
-		if (unlikely(capturing)) {
-			finding = (struct finding){.mapping = mapping};
-			capture_xdp(ctx, &finding);
-		}
-		return XDP_PASS;
+		if (likely(!capturing))
+			return XDP_PASS;
+		finding = (struct finding){.mapping = mapping};
+		goto capture;
 	}
 
 	packet = (struct packet){data, end, ctx->ingress_ifindex};
@@ -169,6 +168,7 @@ int dupip_xdp(struct xdp_md *ctx)
 			((__u64 *)ipv6->bytes)[i] = from[i];
 		find_ndp(ipv6, &finding);
 	}
+capture:
 	if (unlikely(capturing))
 		capture_xdp(ctx, &finding);
 	observe_finding(&finding);

@@ -80,18 +80,22 @@ var suites = map[string][]suite{
 		{name: "tests/e2e", pair: "veth", run: "^(TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode|TestMacvlanWithoutTCX)$", atLeast: 8},
 		{name: "agent/doctor", pair: "veth", run: "^(TestKernelHere|TestSelfTestNeedsTheRecord)$", atLeast: 2},
 	},
-	"6.1": {
-		{name: "bpf", processor: 0, pair: "veth", run: ".", atLeast: 50},
-		{name: "tests/scenarios", processor: 1, pair: "veth", run: scenarios("D1|D2|D3|D5|D6|D15|Q4|Q5|Q27|Q38|Q42|" + withDevices), atLeast: 8},
-		{name: "tests/e2e", processor: 1, pair: "veth", run: "^(TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode|TestMacvlanWithoutTCX)$", atLeast: 8},
-		{name: "agent/doctor", processor: 1, pair: "veth", run: "^(TestKernelHere|TestSelfTestNeedsTheRecord)$", atLeast: 2},
-	},
+	"5.10":   withoutTCX,
+	"6.1":    withoutTCX,
 	"6.12":   withNetkit,
 	"newest": withNetkit,
 }
 
 // inCI are the kernels that CI boots.
 var inCI = []string{inUserMode, "6.12"}
+
+// withoutTCX is what runs where the kernel has neither netkit nor tcx.
+var withoutTCX = []suite{
+	{name: "bpf", processor: 0, pair: "veth", run: ".", atLeast: 50},
+	{name: "tests/scenarios", processor: 1, pair: "veth", run: scenarios("D1|D2|D3|D5|D6|D15|Q4|Q5|Q27|Q38|Q42|" + withDevices), atLeast: 8},
+	{name: "tests/e2e", processor: 1, pair: "veth", run: "^(TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode|TestMacvlanWithoutTCX)$", atLeast: 8},
+	{name: "agent/doctor", processor: 1, pair: "veth", run: "^(TestKernelHere|TestSelfTestNeedsTheRecord)$", atLeast: 2},
+}
 
 // withNetkit is what runs where the kernel has netkit and tcx.
 var withNetkit = []suite{
