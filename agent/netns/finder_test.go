@@ -121,21 +121,28 @@ func TestNamesAreFoundWithoutProcesses(t *testing.T) {
 
 // Scan finds a netns that nothing but a descriptor of a process leads to, and keeps it when it searches for others.
 func TestFindByDescriptor(t *testing.T) {
-	for _, byName := range []bool{false, true} {
+	tell, err := os.ReadFile("/proc/self/fdinfo/0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ways := []bool{false, true}
+	if !strings.Contains(string(tell), "\nino:") {
+		ways = ways[:1] // before Linux 5.14 nothing tells what a descriptor whose mount is gone leads to
+	}
+	for _, byName := range ways {
 		f := newFinding(t)
 		pod, id, peer := f.pod("")
 		held := pod.Open(t)
 		if byName { // the mount is gone, but the descriptor has it
 			name := fmt.Sprint("netns-test-", os.Getpid())
 			f.do(exec.Command("ip", "netns", "attach", name, fmt.Sprint(pod.Pid)).Run())
-			var err error
 			held, err = os.Open("/run/netns/" + name)
 			f.do(errors.Join(err, exec.Command("ip", "netns", "del", name).Run()))
 			t.Cleanup(func() { held.Close() })
 		}
 		holder := exec.Command("cat")
 		holder.ExtraFiles = []*os.File{held}
-		_, err := holder.StdinPipe()
+		_, err = holder.StdinPipe()
 		f.do(errors.Join(err, holder.Start()))
 		t.Cleanup(func() { _, _ = holder.Process.Kill(), holder.Wait() })
 		pod.Delete()

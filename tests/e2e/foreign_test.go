@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/rlimit"
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -192,6 +193,7 @@ type foreignProgram struct {
 
 func newForeign(l *lab.T, verdict int32) *foreignProgram {
 	l.Helper()
+	l.Do(rlimit.RemoveMemlock()) // before Linux 5.11
 	counter, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	l.Do(err)
 	l.Cleanup(func() { _ = counter.Close() })
