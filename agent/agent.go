@@ -26,6 +26,7 @@ import (
 	"github.com/dupip/dupip/agent/capture"
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/core"
+	"github.com/dupip/dupip/agent/kernel"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/netns"
@@ -132,6 +133,11 @@ func (a *Agent) openKernel() error {
 	}
 	if removed > 0 {
 		a.opts.Log.Info("removed BPF programs of an earlier agent", "count", removed)
+	}
+	for _, feature := range kernel.Features() {
+		if lacks, err := feature.Lacks(); err == nil && lacks {
+			a.opts.Log.Info("this kernel has " + feature.String())
+		}
 	}
 	if a.observer, err = bpf.Load(bpf.Options{Mode: a.opts.Attach, SolicitMAC: probe.Source(a.node.Name, a.node.Boot)}); err != nil {
 		return err

@@ -70,27 +70,28 @@ func ResolveMode(mode Mode) (Mode, error) {
 	if err != nil || mode != Auto && mode != TCX {
 		return mode, err
 	}
-	err = probeTCX()
+	has, err := HasTCX()
 	switch {
-	case err == nil:
-		return TCX, nil
-	case !errors.Is(err, ebpf.ErrNotSupported):
+	case err != nil:
 		return "", explainLoad(err)
+	case has:
+		return TCX, nil
 	case mode == TCX:
-		return "", fmt.Errorf("attach mode tcx needs Linux 6.6, this is %s: use auto or tc: %w", kernelRelease(), err)
+		return "", fmt.Errorf("attach mode tcx needs Linux 6.6, this is %s: use auto or tc: %w", kernelRelease(), ebpf.ErrNotSupported)
 	}
 	return TC, nil
 }
 
-// probeTCX attaches a program to an interface that cannot exist. Only a kernel with tcx returns ENODEV.
-func probeTCX() error {
+// HasTCX reports whether the kernel has tcx, or why that cannot be probed.
+func HasTCX() (bool, error) {
+	// It attaches a program to an interface that cannot exist. Only a kernel with tcx returns ENODEV.
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type:         ebpf.SchedCLS,
 		License:      "Dual BSD/GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
 	})
 	if err != nil {
-		return fmt.Errorf("load a program to probe for tcx: %w", err)
+		return false, fmt.Errorf("load a program to probe for tcx: %w", err)
 	}
 	defer func() { _ = program.Close() }()
 
@@ -99,13 +100,42 @@ func probeTCX() error {
 		Program:   program,
 		Attach:    ebpf.AttachTCXIngress,
 	})
-	if err == nil {
-		return errors.Join(errors.New("probe for tcx: interface 2147483647 exists"), attached.Close())
+	switch {
+	case err == nil:
+		return false, errors.Join(errors.New("probe for tcx: interface 2147483647 exists"), attached.Close())
+	case errors.Is(err, unix.ENODEV):
+		return true, nil
+	case errors.Is(err, ebpf.ErrNotSupported):
+		return false, nil
 	}
-	if errors.Is(err, unix.ENODEV) {
-		return nil
+	return false, fmt.Errorf("probe for tcx: %w", err)
+}
+
+// InCgroups reports whether memory of BPF counts for the control group, as since Linux 5.11, and not as locked memory; or why that cannot be
+// probed. For a moment the process may lock no memory, so that at that time nothing else can be loaded before Linux 5.11.
+func InCgroups() (in bool, err error) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
+		return false, fmt.Errorf("read the limit of locked memory: %w", err)
 	}
-	return fmt.Errorf("probe for tcx: %w", err)
+	create := func() error {
+		m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+		if err != nil {
+			return fmt.Errorf("make a map to probe for what its memory counts: %w", err)
+		}
+		return m.Close()
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Max: limit.Max}); err != nil {
+		return false, fmt.Errorf("lower the limit of locked memory: %w", err)
+	}
+	refused := create()
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
+		return false, fmt.Errorf("restore the limit of locked memory: %w", err)
+	}
+	if refused == nil {
+		return true, nil
+	}
+	return false, create()
 }
 
 // explainLoad adds to the kernel's refusal of a program why, and what to do.
@@ -117,8 +147,10 @@ func explainLoad(err error) error {
 		return fmt.Errorf(what+"the verifier of Linux %s does not understand it, which is a fault of dupip to report: %w", kernelRelease(), err)
 	case errors.Is(missing, ebpf.ErrNotSupported):
 		return fmt.Errorf(what+"this is Linux %s: %w", kernelRelease(), missing)
-	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOSYS):
-		return fmt.Errorf(what+"forbidden, though the capabilities are there: %s: %w", forbidder(), err)
+	}
+	// Not the whole error: the library guesses why.
+	if errno := unix.Errno(0); errors.As(err, &errno) && (errno == unix.EPERM || errno == unix.EACCES || errno == unix.ENOSYS) {
+		return fmt.Errorf(what+"forbidden, though the capabilities are there: %s: %w", forbidder(), errno)
 	}
 	return fmt.Errorf(what+"%w", err)
 }
@@ -134,16 +166,21 @@ func forbidder() string {
 		return "a security module withholds them: allow them in the AppArmor profile"
 	}
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err == nil && limit.Cur != unix.RLIM_INFINITY {
-		return fmt.Sprintf("Linux before 5.11 counts it as locked memory (RLIMIT_MEMLOCK), of which this process may have %d bytes: "+
+	if in, err := InCgroups(); err == nil && !in && unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil {
+		return fmt.Sprintf("before Linux 5.11 its memory counts as locked memory, of which this process may have %d bytes: "+
 			"add CAP_SYS_RESOURCE (securityContext.lockMemory of the chart), or LimitMEMLOCK=infinity", limit.Cur)
 	}
-	return "a security module forbids it, perhaps SELinux, which the kernel's log says"
+	return "a security module forbids it, perhaps SELinux: the kernel's log says which"
 }
 
-// raiseMemlock lets this process lock any amount of memory, if it may: before Linux 5.11 maps and programs count as that.
+// raiseMemlock lets this process lock any amount of memory, or as much as it may: before Linux 5.11 maps and programs count as that.
+// Where it is too little, explainLoad says so.
 func raiseMemlock() {
-	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}) // else explainLoad names it
+	limit := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+	if unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit) != nil && unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil {
+		limit.Cur = limit.Max
+		_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit)
+	}
 }
 
 func kernelRelease() string {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dupip/dupip/agent/kernel"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/document"
 )
@@ -104,6 +105,9 @@ const (
 var checks = []check{
 	{"capabilities", checkCapabilities, 0},
 	{"kernel", checkKernel, 0},
+	{"kernel tcx", featureCheck(kernel.TCX), rights},
+	{"kernel fdinfo", featureCheck(kernel.Fdinfo), 0},
+	{"kernel memory", featureCheck(kernel.Memory), rights},
 	{"security", checkSecurity, 0},
 	{"bpf jit", setting("/proc/sys/net/core/bpf_jit_enable", map[string]Check{
 		"":  skip("only readable in the machine's own network namespace"),
