@@ -46,6 +46,10 @@ var renderings = map[string]rendering{
 		equal(t, "priority class", o.pod().PriorityClassName, "system-node-critical")
 		equal(t, "tolerations", o.pod().Tolerations, []corev1.Toleration{{Operator: corev1.TolerationOpExists}})
 	}},
+	"locked memory": {values: `{securityContext: {lockMemory: true}}`, want: func(t *testing.T, o *chartObjects) {
+		equal(t, "capabilities", o.container().SecurityContext.Capabilities.Add,
+			[]corev1.Capability{"NET_ADMIN", "NET_BROADCAST", "NET_RAW", "SYS_ADMIN", "SYS_PTRACE", "SYS_RESOURCE"})
+	}},
 	"reporter":                   {values: `{reporter: {enabled: true}, cluster: "a $(B) c"}`, want: checkReporter},
 	"reporter of more networks":  {values: `{reporter: {enabled: true}, config: {shared: [10.0.0.1]}, podMonitor: {enabled: true}}`, want: checkReporter},
 	"reporter without books":     {values: `{reporter: {enabled: true, books: off}}`, want: withBooks("off")},

@@ -38,7 +38,7 @@ func veth(t *testing.T, name string, master int) netlink.Link {
 	ns, err := netns.GetFromPid(pod.Pid)
 	must(t, err)
 	defer ns.Close()
-	inside, err := netlink.NewHandleAt(ns)
+	inside, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	must(t, err)
 	defer inside.Close()
 	peer, err := inside.LinkByName("eth0")
