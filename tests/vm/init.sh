@@ -20,9 +20,9 @@ done </modules/order
 suite() {
     exec </dev/null >"/dev/$1" 2>&1
     stty -F "/dev/$1" -opost
-    export DUPIP_TEST_PAIR="$2"
-    binary=$3
-    shift 3
+    export DUPIP_TEST_PAIR="$2" DUPIP_ATTACH="$3"
+    binary=$4
+    shift 4
     cd /tmp || exit
     "/suites/$binary" "$@"
     # The host goes by this line. It begins on a line of its own.
@@ -32,8 +32,8 @@ suite() {
 # The suites of one processor run one after the other.
 processor() {
     # shellcheck disable=SC2086 # the rest of the line is a list of arguments
-    while read -r on line pair binary arguments; do
-        [ "$on" != "$1" ] || (suite "$line" "$pair" "$binary" $arguments)
+    while read -r on line pair mode binary arguments; do
+        [ "$on" != "$1" ] || (suite "$line" "$pair" "$mode" "$binary" $arguments)
     done </suites/list
 }
 processor 0 &

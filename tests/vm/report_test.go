@@ -49,7 +49,7 @@ func TestDecode(t *testing.T) {
 // Forms of one scenario are counted each, by the device that they name, else by that of the suite.
 func TestMatrix(t *testing.T) {
 	var m matrix
-	m.add("6.1", "veth", `PASS
+	m.add("6.1", suite{pair: "veth", mode: "tc"}, `PASS
 ID   EXPECTED SEEN              SUSPECTED CONFIRMED  SITUATION
 D1   found    found               0.013 s   1.014 s  same node
 D14  found    missed                                 a form that the row says is no error
@@ -59,15 +59,16 @@ Q4   quiet    quiet, suspected                       the host's own traffic
 Q4   quiet    FALSE ALARM                            its uplink is a bond [bond]
 found 2 of 3
 `)
-	m.add("6.12", "netkit", "D1   found    found               0.013 s   1.014 s  same node\nD1   found    found               0.013 s   1.014 s  same node\n")
-	m.add("6.1", "veth", "no scenario")
+	twice := "D1   found    found               0.013 s   1.014 s  same node\nD1   found    found               0.013 s   1.214 s  same node\n"
+	m.add("6.12", suite{pair: "netkit", mode: "tcx"}, twice)
+	m.add("6.1", suite{pair: "veth"}, "no scenario")
 	var out bytes.Buffer
 	m.print(&out)
-	want := `DEVICE       KERNEL  FOUND      QUIET     SCENARIOS
-bond         6.1     0 of 0     0 of 1    Q4 (FALSE ALARM)
-netkit       6.12    2 of 2     0 of 0    D1
-veth         6.1     1 of 2     1 of 1    D1 D14 (missed) Q4
-vlan         6.1     0 of 1     0 of 0    D14 (FOUND)
+	want := `DEVICE       KERNEL  MODE  FOUND      QUIET     SECONDS  SCENARIOS
+bond         6.1     tc    0 of 0     0 of 1             Q4 (FALSE ALARM)
+netkit       6.12    tcx   2 of 2     0 of 0        1.2  D1
+veth         6.1     tc    1 of 2     1 of 1        1.0  D1 D14 (missed) Q4
+vlan         6.1     tc    0 of 1     0 of 0        1.0  D14 (FOUND)
 `
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)

@@ -1,6 +1,6 @@
-// Package vm runs tests under other kernels: Debian's Linux 6.1, the oldest that dupip is tested on, which has no
-// tcx, 6.12, which has netkit, and the newest that Debian has. They run in a virtual machine that qemu emulates without hardware
-// acceleration; in CI, Linux 6.1 runs as a program of this machine (Documentation/virt/uml), which takes a tenth of the time for the
+// Package vm runs tests under other kernels: Debian's Linux 5.10, the oldest that dupip supports, 6.1, which has no
+// tcx either, 6.12, which has netkit, and the newest that Debian has. They run in a virtual machine that qemu emulates without hardware
+// acceleration; in CI, Linux 5.10 runs as a program of this machine (Documentation/virt/uml), which takes a tenth of the time for the
 // verifier. The kernels come from apt and are not installed. The machine has a generated initramfs with busybox and the tests'
 // binaries, and no disk or network.
 //
@@ -36,7 +36,7 @@ var modules = []string{
 }
 
 // programs are those the tests run; their libraries come along.
-var programs = []string{"ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl"}
+var programs = []string{"ip", "ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl"}
 
 // ovsSchema is the file that makes a database of Open vSwitch.
 const ovsSchema = "/usr/share/openvswitch/vswitch.ovsschema"
@@ -50,6 +50,8 @@ type suite struct {
 	processor int
 	// pair is how the pods of the tests are joined to their nodes: by veth, netkit or netkit-l3.
 	pair string
+	// mode is how agents attach that are not told: tc, tcx or xdp; empty for auto.
+	mode string
 	// run chooses the tests: what the kernel does otherwise than others, and what does not measure time. Other flags may follow.
 	run string
 	// whole replaces run if one kernel is chosen, which CI does not have the time for; empty for the same.
@@ -76,9 +78,12 @@ var suites = map[string][]suite{
 	// memory, and a reader beside one that attaches and detaches reads nothing.
 	inUserMode: {
 		{name: "bpf", pair: "veth", run: ".", skip: "^TestCaptureFullRing$|^TestConcurrent$/^xdp$", atLeast: 50},
-		{name: "tests/scenarios", pair: "veth", run: scenarios("D1|D3|D5|D6|D15|Q4|Q38|D14-vlan|(D38|Q49)-openvswitch"), atLeast: 12},
-		{name: "tests/e2e", pair: "veth", run: "^(TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode|TestMacvlanWithoutTCX)$", atLeast: 8},
-		{name: "agent/doctor", pair: "veth", run: "^(TestKernelHere|TestSelfTestNeedsTheRecord)$", atLeast: 2},
+		{name: "tests/scenarios", pair: "veth", mode: "tc", run: scenarios("D1|D3|D5|D6|D15|Q4|Q38|D14-vlan|(D38|Q49)-openvswitch"), atLeast: 12},
+		{name: "tests/scenarios", pair: "veth", mode: "xdp", run: scenarios("D1|Q4"), atLeast: 3},
+		{name: "tests/e2e", pair: "veth", run: onOldKernels, skip: withTCX, atLeast: 8},
+		{name: "agent/netns", pair: "veth", run: ".", atLeast: 30},
+		{name: "agent/report/route", pair: "veth", run: ".", atLeast: 7},
+		{name: "agent/doctor", pair: "veth", run: ofKernels, atLeast: 3},
 	},
 	"5.10":   withoutTCX,
 	"6.1":    withoutTCX,
@@ -89,12 +94,23 @@ var suites = map[string][]suite{
 // inCI are the kernels that CI boots.
 var inCI = []string{inUserMode, "6.12"}
 
+// Tests of other packages that are for kernels without tcx, and what they cannot do there.
+const (
+	onOldKernels = "^(TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode|TestMacvlanWithoutTCX|" +
+		"TestNoPacketLost|TestCapture|TestCaptureAlone|TestHostEndMovesAway|TestSilentForAWhile|TestDrill)$"
+	withTCX   = "^(TestNoPacketLost|TestHostEndMovesAway)$/^tcx"
+	ofKernels = "^(TestKernelHere|TestFeatures|TestSelfTestNeedsTheRecord)$"
+)
+
 // withoutTCX is what runs where the kernel has neither netkit nor tcx.
 var withoutTCX = []suite{
 	{name: "bpf", processor: 0, pair: "veth", run: ".", atLeast: 50},
-	{name: "tests/scenarios", processor: 1, pair: "veth", run: scenarios("D1|D2|D3|D5|D6|D15|Q4|Q5|Q27|Q38|Q42|" + withDevices), atLeast: 8},
-	{name: "tests/e2e", processor: 1, pair: "veth", run: "^(TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode|TestMacvlanWithoutTCX)$", atLeast: 8},
-	{name: "agent/doctor", processor: 1, pair: "veth", run: "^(TestKernelHere|TestSelfTestNeedsTheRecord)$", atLeast: 2},
+	{name: "tests/scenarios", processor: 1, pair: "veth", mode: "tc", run: scenarios("D1|D2|D3|D5|D6|D15|Q4|Q5|Q27|Q38|Q42|" + withDevices), atLeast: 8},
+	{name: "tests/scenarios", processor: 1, pair: "veth", mode: "xdp", run: scenarios("D1|D2|D3|D5|D6|D15|Q4|Q5|Q27|Q38|Q42"), atLeast: 8},
+	{name: "tests/e2e", processor: 0, pair: "veth", run: onOldKernels, skip: withTCX, atLeast: 8},
+	{name: "agent/netns", processor: 1, pair: "veth", run: ".", atLeast: 30},
+	{name: "agent/report/route", processor: 1, pair: "veth", run: ".", atLeast: 7},
+	{name: "agent/doctor", processor: 1, pair: "veth", run: ofKernels, atLeast: 3},
 }
 
 // withNetkit is what runs where the kernel has netkit and tcx.
@@ -110,13 +126,13 @@ var withNetkit = []suite{
 		whole: "^(TestNoPacketLost|TestKilled|TestCaptureRealFrames|TestRealFrames|TestRingFrames|TestAttachTwice|TestConcurrent|TestInside.*)$/^inside",
 	},
 	{
-		name: "tests/scenarios", processor: 1, pair: "netkit", atLeast: 5, wholeAtLeast: 25,
+		name: "tests/scenarios", processor: 1, pair: "netkit", mode: "tcx", atLeast: 5, wholeAtLeast: 25,
 		run:   scenarios("D1|D3|Q1|(D35|Q48)-ipvlan"),
 		whole: scenarios("D1|D2|D3|D4|D5|D6|D7|D8|D9|Q1|Q2|Q4|Q5|Q27|" + withAllDevices),
 	},
 	// Not those about MACs (D8), and about what neighbours send through each other (Q5).
 	{
-		name: "tests/scenarios", processor: 0, pair: "netkit-l3", atLeast: 5, wholeAtLeast: 12,
+		name: "tests/scenarios", processor: 0, pair: "netkit-l3", mode: "tcx", atLeast: 5, wholeAtLeast: 12,
 		run:   "^(TestScenarios|TestConfigured.*)$/^(D2|D3|D9|Q2)$",
 		whole: "^(TestScenarios|TestConfigured.*)$/^(D1|D2|D3|D4|D5|D6|D7|D9|Q1|Q2|Q4)$",
 	},
@@ -183,7 +199,7 @@ func boot(t *testing.T, name string, suites []suite, played *matrix) {
 		}
 	})
 	for i, s := range suites {
-		t.Run(s.name+" "+s.pair, func(t *testing.T) { played.add(k.series, s.pair, report(t, s, m.log(1+i))) })
+		t.Run(strings.Join([]string{s.name, s.pair, s.mode}, " "), func(t *testing.T) { played.add(k.series, s, report(t, s, m.log(1+i))) })
 	}
 	fmt.Printf("the machine ran for %.1f s, all took %.1f s\n", ran.Seconds(), time.Since(began).Seconds())
 }
@@ -248,8 +264,8 @@ func build(k *kernel, suites []suite, file string) error {
 		if s.pair == "veth" {
 			skip += "|^TestNetkit|/^inside" // of what the kernel does not have, each of which would load the program
 		}
-		list += fmt.Sprintf("%d ttyS%d %s %s -test.v=test2json -test.parallel=3 -test.timeout=%v -test.skip=%s -test.run=%s\n",
-			s.processor, 1+i, s.pair, binary, guestDeadline, skip, s.run)
+		list += fmt.Sprintf("%d ttyS%d %s %s %s -test.v=test2json -test.parallel=3 -test.timeout=%v -test.skip=%s -test.run=%s\n",
+			s.processor, 1+i, s.pair, cmp.Or(s.mode, "auto"), binary, guestDeadline, skip, s.run)
 	}
 	w.add("suites/list", cpioExecutable, []byte(list))
 	return errors.Join(w.close(), out.Close())
@@ -305,7 +321,7 @@ func report(t *testing.T, s suite, log string) (rest string) {
 	if len(results) < s.atLeast {
 		t.Errorf("%d tests ran, want at least %d", len(results), s.atLeast)
 	}
-	fmt.Printf("%s by %s: %d tests, exit code %d, %s s after boot\n%s", s.name, s.pair, len(results), code, log[match[4]:match[5]],
+	fmt.Printf("%s by %s %s: %d tests, exit code %d, %s s after boot\n%s", s.name, s.pair, s.mode, len(results), code, log[match[4]:match[5]],
 		strings.TrimPrefix(strings.TrimSpace(rest)+"\n", "PASS\n"))
 	return rest
 }
