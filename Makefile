@@ -75,7 +75,7 @@ quick: need-root need-go ## (root) in 5 minutes, before a commit: linters, all p
 test: need-root need-go ## (root) all tests, as CI runs them; PARTS=e2e,cluster some, see tests/README.md
 	@$(CI_PROGRAM) $(if $(PARTS),-only '$(PARTS)')
 
-test-vm: need-go ## tests under Linux 6.1, which has no tcx, and 6.12, which has netkit; KERNEL=6.1, 6.12 or newest all that are for one, in an emulated machine
+test-vm: need-go ## tests under Linux 5.10, which has no tcx, and 6.12, which has netkit; KERNEL=5.10, 6.1, 6.12 or newest all that are for one, in an emulated machine
 	@tests/install.sh vm
 	@cd tests/vm && DUPIP_TEST_KERNEL=$(KERNEL) $(GO) test -count=1 -timeout 70m
 

@@ -14,7 +14,7 @@
 // thread, and in those of [AttachOptions].Inside during Attach only.
 //
 // It needs amd64 or arm64, what [CheckKernel] probes for, and CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON. The oldest kernel that it
-// is tested under is Linux 6.1.
+// is tested under is Linux 5.10.
 package bpf
 
 // The generated objects are committed, so that a build needs no clang. Commit changes of the C sources

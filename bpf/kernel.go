@@ -155,7 +155,8 @@ func explainLoad(err error) error {
 	return fmt.Errorf(what+"%w", err)
 }
 
-// forbidder finds out what forbids BPF to a thread with the capabilities, and says what to do. Lockdown does not (TestLockdown).
+// forbidder finds out what forbids BPF to a thread with the capabilities, and says what to do. Lockdown does
+// not: tests/vm boots with it.
 func forbidder() string {
 	// The kernel knows no such command, and says so to those who may use the others.
 	_, _, refused := unix.Syscall(unix.SYS_BPF, math.MaxInt32, 0, 0)

@@ -34,7 +34,7 @@ func (k Key) IsForDrills() bool { return k.Network == "default" && drills.Contai
 
 // HolderID identifies who has an address. It is comparable.
 //
-// Netns is the network namespace cookie (SO_NETNS_COOKIE, unique for a boot). When the netns cannot
+// Netns is the network namespace cookie (netns.Cookie, unique for a boot). When the netns cannot
 // be found, Netns is 0, and Ifindex and Generation replace it. Otherwise Ifindex and Generation are 0, so
 // that two interfaces of one pod are one holder.
 //

@@ -39,7 +39,7 @@ type Options struct {
 
 // Change is the name of a netns.
 type Change struct {
-	Cookie uint64 // the netns (SO_NETNS_COOKIE)
+	Cookie uint64 // the netns ([netns.Cookie])
 	Pod    detector.Pod
 	// CreatedAt is when the runtime made the sandbox, on this process's clock, which steps of the wall
 	// clock do not change. Zero if it is in the future, or before the boot.

@@ -172,8 +172,8 @@ __noinline int record_data(__u64 high, __u64 low, __u64 ifindex, __u64 vlan, __u
 	if (!interface)
 		return 0;
 	slot = find_slot(set, owner, now);
-	asm volatile(""
-		     : "+r"(slot)); /* or clang keeps apart whether it is 0: Linux 5.10 forgets */
+	/* Without this clang asks once whether it is 0, and Linux 5.10 forgets the answer. */
+	asm volatile("" : "+r"(slot));
 	if (slot && slot->owner == owner && slot->refused) {
 		add(interface->refused_data, slot->refused);
 		slot->refused = 0;

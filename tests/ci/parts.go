@@ -91,7 +91,7 @@ var parts = []part{
 		why: "builds the programs of a Kubernetes cluster", urgent: true, after: []string{"build"}, sets: []string{"ci", "release"},
 	},
 	ofTests("cluster", spare, 780, "a real Kubernetes cluster: the README's commands, upgrades, duplicates and what people do about them", "./cluster").behind("kubernetes").patiently().hurried(),
-	ofTests("vm", spare, 700, "what Linux 6.1 and 6.12 do otherwise, in emulated machines", "./vm").needs("vm").atMost(70 * time.Minute),
+	ofTests("vm", spare, 700, "what Linux 5.10 and 6.12 do otherwise, in emulated machines", "./vm").needs("vm").atMost(70 * time.Minute),
 	{
 		name: "generate", lane: spare, budget: 10, script: unchanged("generate", "bpf"), install: "generate",
 		why: "the committed BPF objects are those of the sources", after: []string{"build"},
@@ -138,7 +138,8 @@ PATH="$newest/usr/bin:$PATH" go test -C tests -count=1 -v -timeout 30m -p 1 ./cr
 	},
 	ofTests("first-hour", spare, 2700, "the first hour with a release, a reporter of 5,000 nodes, and of their books", "./cluster").with("-run=TestFirstHour|TestReporterWithManyNodes|TestReporterWithManyBooks").
 		needs("first-hour").having(release).in("release"),
-	ofTests("linux-6.1", spare, 900, "all that is for Linux 6.1, in an emulated machine", "./vm").needs("vm").atMost(70 * time.Minute).having("DUPIP_TEST_KERNEL=6.1").in("release"),
+	ofTests("linux-5.10", spare, 900, "all that is for Linux 5.10, in an emulated machine", "./vm").needs("vm").atMost(70 * time.Minute).having("DUPIP_TEST_KERNEL=5.10").in("release"),
+	ofTests("linux-6.1", spare, 900, "the same under Linux 6.1", "./vm").needs("vm").atMost(70 * time.Minute).having("DUPIP_TEST_KERNEL=6.1").in("release"),
 	ofTests("linux-6.12", spare, 900, "all that is for Linux 6.12", "./vm").needs("vm").atMost(70 * time.Minute).having("DUPIP_TEST_KERNEL=6.12").in("release"),
 	ofTests("linux-newest", spare, 900, "the same under the newest kernel that Debian has", "./vm").needs("vm").atMost(70 * time.Minute).having("DUPIP_TEST_KERNEL=newest").in("release"),
 	ofTests("search-new", spare, 620, "ten minutes of new seeds", "./search").with("-v", "-run=^TestSearch$", "-duration=10m", "-seed=0").in("release"),

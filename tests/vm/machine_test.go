@@ -83,6 +83,9 @@ func (m *machine) run(ctx context.Context, k *kernel, initramfs string) error {
 // Whatever goes wrong ends the machine: a panic reboots, and an oops panics.
 const onPanic = "panic=-1 oops=panic"
 
+// lockedDown is what a kernel says that lets root do the least (security/lockdown/lockdown.c): that forbids dupip nothing.
+const lockedDown = "Kernel is locked down from command line"
+
 // emulated is a machine that qemu emulates, so that it runs inside virtual machines that pass no KVM on, and is the same everywhere. On a
 // busy host the watchdog and RCU would find a processor that is stuck, and check_timer (arch/x86/kernel/apic/io_apic.c) no timer.
 func (m *machine) emulated(ctx context.Context, image, initramfs string) *exec.Cmd {
@@ -90,7 +93,7 @@ func (m *machine) emulated(ctx context.Context, image, initramfs string) *exec.C
 		"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1024",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", image, "-initrd", initramfs,
-		"-append", "console=ttyS0 " + onPanic + " nokaslr mitigations=off tsc=reliable nowatchdog no_timer_check rcupdate.rcu_cpu_stall_suppress=1 8250.nr_uarts=8",
+		"-append", "console=ttyS0 " + onPanic + " lockdown=confidentiality nokaslr mitigations=off tsc=reliable nowatchdog no_timer_check rcupdate.rcu_cpu_stall_suppress=1 8250.nr_uarts=8",
 	}
 	for line := range m.lines {
 		if line < onBoard {

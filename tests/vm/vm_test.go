@@ -191,6 +191,9 @@ func boot(t *testing.T, name string, suites []suite, played *matrix) {
 		t.Errorf("%v; the last output:\n%s", err, tail(m.log(0), 40))
 	}
 	t.Run("kernel", func(t *testing.T) {
+		if !k.userMode && !strings.Contains(m.log(0), lockedDown) {
+			t.Errorf("the kernel does not say %q", lockedDown)
+		}
 		for _, line := range problems.FindAllString(m.log(0), 20) {
 			t.Errorf("the kernel reported: %s", line)
 		}

@@ -1,4 +1,4 @@
-// Loaded before the C library into Linux 6.1 that runs as a program (LD_PRELOAD). That kernel keeps 2,696 bytes of a process's registers
+// Loaded before the C library into a Linux that runs as a program (LD_PRELOAD). That kernel keeps 2,696 bytes of a process's registers
 // (HOST_FP_SIZE, arch/x86/um/shared/sysdep/ptrace.h). A processor with AMX has 11,008, and its kernel takes all of them or none
 // (xstateregs_set, arch/x86/kernel/fpu/regset.c). So what that kernel does not know is added: registers that nobody uses.
 #define _GNU_SOURCE
