@@ -134,11 +134,6 @@ func (a *Agent) openKernel() error {
 	if removed > 0 {
 		a.opts.Log.Info("removed BPF programs of an earlier agent", "count", removed)
 	}
-	for _, feature := range kernel.Features() {
-		if lacks, err := feature.Lacks(); err == nil && lacks {
-			a.opts.Log.Info("this kernel has " + feature.String())
-		}
-	}
 	if a.observer, err = bpf.Load(bpf.Options{Mode: a.opts.Attach, SolicitMAC: probe.Source(a.node.Name, a.node.Boot)}); err != nil {
 		return err
 	}
@@ -280,6 +275,11 @@ func (a *Agent) Run(ctx context.Context) error {
 		attributes = append(attributes, "metrics", a.scrapes.Addr())
 	}
 	a.opts.Log.Info("starting", attributes...)
+	for _, feature := range kernel.Features {
+		if lacks, err := feature.Lacks(); err == nil && lacks {
+			a.opts.Log.Info("this kernel has " + feature.String())
+		}
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	records, frames := make(chan bpf.Record, 1024), make(chan bpf.Frame, bpf.MaxFrames)
 	group.Go(func() error { return read(ctx, a.observer.Read, records) })

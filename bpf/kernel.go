@@ -150,24 +150,25 @@ func explainLoad(err error) error {
 	}
 	// Not the whole error: the library guesses why.
 	if errno := unix.Errno(0); errors.As(err, &errno) && (errno == unix.EPERM || errno == unix.EACCES || errno == unix.ENOSYS) {
-		return fmt.Errorf(what+"forbidden, though the capabilities are there: %s: %w", forbidder(), errno)
+		return fmt.Errorf(what+"forbidden, though the capabilities are there: %s: %w", forbidder(errno), errno)
 	}
 	return fmt.Errorf(what+"%w", err)
 }
 
-// forbidder finds out what forbids BPF to a thread with the capabilities, and says what to do. Lockdown does
+// forbidder finds out what forbids BPF to a thread with the capabilities, by an error of loading, and says what to do. Lockdown does
 // not: tests/vm boots with it.
-func forbidder() string {
+func forbidder(refused unix.Errno) string {
 	// The kernel knows no such command, and says so to those who may use the others.
-	_, _, refused := unix.Syscall(unix.SYS_BPF, math.MaxInt32, 0, 0)
-	if refused != unix.EINVAL && refused != unix.EFAULT {
+	if _, _, err := unix.Syscall(unix.SYS_BPF, math.MaxInt32, 0, 0); err != unix.EINVAL && err != unix.EFAULT {
 		if mode, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0); err == nil && mode != 0 {
 			return "a seccomp filter forbids the system call bpf: allow it in the profile"
 		}
 		return "a security module withholds them: allow them in the AppArmor profile"
 	}
+	// All processes of the user may have used up the limit, so that InCgroups fails, too. SELinux says EACCES.
 	var limit unix.Rlimit
-	if in, err := InCgroups(); err == nil && !in && unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil {
+	in, _ := InCgroups()
+	if refused == unix.EPERM && !in && unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil && limit.Cur != unix.RLIM_INFINITY {
 		return fmt.Sprintf("before Linux 5.11 its memory counts as locked memory, of which this process may have %d bytes: "+
 			"add CAP_SYS_RESOURCE (securityContext.lockMemory of the chart), or LimitMEMLOCK=infinity", limit.Cur)
 	}

@@ -53,14 +53,14 @@ func TestForbidden(t *testing.T) {
 	if err := tryLoad(); err != nil {
 		t.Fatal(err)
 	}
-	forbid := func(number uint32, command uint32) error {
+	forbid := func(number, command uint32, errno unix.Errno) error {
 		const nr, arg0 = 0, 16 // in struct seccomp_data
 		filter := []unix.SockFilter{
 			{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: nr},
 			{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: number, Jf: 3},
 			{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: arg0},
 			{Code: unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K, K: command, Jt: 1},
-			{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+			{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},
 			{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 		}
 		program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
@@ -72,16 +72,16 @@ func TestForbidden(t *testing.T) {
 	t.Run("seccomp", func(t *testing.T) {
 		// The filter stays with the thread, which ends.
 		wantRefused(t, onThread(func() error {
-			if err := forbid(unix.SYS_BPF, math.MaxUint32); err != nil {
+			if err := forbid(unix.SYS_BPF, math.MaxUint32, unix.EPERM); err != nil {
 				return err
 			}
 			return tryLoad()
 		}), "a seccomp filter forbids")
 	})
 	t.Run("a security module", func(t *testing.T) {
-		// As SELinux, which asks for each command (selinux_bpf, security/selinux/hooks.c).
+		// As SELinux, which asks for each command (selinux_bpf, security/selinux/hooks.c; avc_denied, avc.c).
 		wantRefused(t, onThread(func() error {
-			if err := forbid(unix.SYS_BPF, unix.BPF_MAP_CREATE); err != nil {
+			if err := forbid(unix.SYS_BPF, unix.BPF_MAP_CREATE, unix.EACCES); err != nil {
 				return err
 			}
 			return tryLoad()

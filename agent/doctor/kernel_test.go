@@ -89,7 +89,7 @@ func withoutCookies() error {
 // TestFeatures: what this kernel has, and what it lacks, which costs something that is said.
 func TestFeatures(t *testing.T) {
 	testneeds.Root(t)
-	for _, feature := range kernel.Features() {
+	for _, feature := range kernel.Features {
 		lacks, err := feature.Lacks()
 		if err != nil {
 			t.Fatal(err)

@@ -36,10 +36,8 @@ var (
 		"memory of BPF in control groups", "5.11", "it counts as locked memory, of which the agent needs any amount (CAP_SYS_RESOURCE, or " +
 			"LimitMEMLOCK=infinity), and not for the limit of its container", bpf.InCgroups,
 	}
+	Features = []Feature{TCX, Fdinfo, Memory}
 )
-
-// Features are all of them.
-func Features() []Feature { return []Feature{TCX, Fdinfo, Memory} }
 
 // String says in one line what is lost.
 func (f Feature) String() string {

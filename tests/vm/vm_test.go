@@ -97,7 +97,7 @@ var inCI = []string{inUserMode, "6.12"}
 // Tests of other packages that are for kernels without tcx, and what they cannot do there.
 const (
 	onOldKernels = "^(TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode|TestMacvlanWithoutTCX|" +
-		"TestNoPacketLost|TestCapture|TestCaptureAlone|TestHostEndMovesAway|TestSilentForAWhile|TestDrill)$"
+		"TestNoPacketLost|TestHostEndMovesAway|TestSilentForAWhile|TestDrill)$"
 	withTCX   = "^(TestNoPacketLost|TestHostEndMovesAway)$/^tcx"
 	ofKernels = "^(TestKernelHere|TestFeatures|TestSelfTestNeedsTheRecord)$"
 )
@@ -239,6 +239,7 @@ func build(k *kernel, suites []suite, file string) error {
 		}
 	}
 	w.addFile(ovsSchema, ovsSchema)
+	w.addFile("deploy/alerts.yaml", product+"/deploy/alerts.yaml") // from the folder of a suite in /tmp, TestDrill finds it there
 	w.add("modules/order", cpioExecutable, []byte(strings.Join(order, "\n")+"\n"))
 
 	dir := filepath.Dir(file)
