@@ -63,7 +63,7 @@ var quietApart = []Scenario{
 			{kill: true, down: []*Actor{three}, up: []*Actor{three}},
 			// As a DaemonSet does it, and as a power cut that spares the pods.
 			{kill: false, down: []*Actor{three, two, one}, up: []*Actor{one, three, two}, flags: []string{"--attach", "tc"}, upgrade: true},
-			{kill: true, down: []*Actor{one, two, three}, up: []*Actor{two, one, three}, flags: []string{"--attach", "tcx"}},
+			{kill: true, down: []*Actor{one, two, three}, up: []*Actor{two, one, three}, flags: []string{"--attach", "auto"}},
 		} {
 			since := time.Now()
 			for _, a := range round.down {

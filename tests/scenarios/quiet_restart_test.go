@@ -42,7 +42,7 @@ var quietRestart = []Scenario{
 			{kill: true},
 			{kill: true, flags: []string{"--attach", "tc"}},
 			{kill: true, flags: []string{"--attach", "xdp"}},
-			{kill: false, flags: []string{"--attach", "tcx"}, upgrade: true},
+			{kill: false, flags: []string{"--attach", "auto"}, upgrade: true},
 		} {
 			if round.upgrade {
 				s.upgrade(s.Actors[0])
