@@ -126,8 +126,8 @@ func (h *xdpHook) state(netlink.Link) (State, error) {
 // Inside is a device in another netns whose packets pass no device of the node, such as a macvlan or an ipvlan. The
 // program runs when it sends. It does not see packets that a packet socket sends with PACKET_QDISC_BYPASS.
 type Inside struct {
-	// Do runs a function on a thread in the netns, with its cookie (SO_NETNS_COOKIE, as the program reads it). It is called during Attach only: the
-	// attachment does not keep the netns alive.
+	// Do runs a function on a thread in the netns, with the kernel's cookie of it (SO_NETNS_COOKIE). It is called during Attach
+	// only: the attachment does not keep the netns alive.
 	Do func(f func(cookie uint64) error) error
 	// Ifindex is that of the device in the netns.
 	Ifindex int

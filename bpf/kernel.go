@@ -49,7 +49,8 @@ func CheckCapabilities() error {
 }
 
 // CheckKernel probes for what the programs need in every mode and old kernels lack. The error matches
-// [ebpf.ErrNotSupported] if it is missing, and [os.ErrPermission] if the probe was forbidden.
+// [ebpf.ErrNotSupported] if it is missing, and [os.ErrPermission] if the probe was forbidden. Like Load it raises the
+// process's limit of locked memory.
 func CheckKernel() error {
 	// All else that the programs need is older (TestObjectIsOldEnough), or Load and Attach try it.
 	raiseMemlock()
@@ -136,43 +137,6 @@ func InCgroups() (in bool, err error) {
 		return true, nil
 	}
 	return false, create()
-}
-
-// explainLoad adds to the kernel's refusal of a program why, and what to do.
-func explainLoad(err error) error {
-	const what = "load the bpf program: "
-	var refusal *ebpf.VerifierError
-	switch missing := CheckKernel(); {
-	case errors.As(err, &refusal) && len(refusal.Log) > 0:
-		return fmt.Errorf(what+"the verifier of Linux %s does not understand it, which is a fault of dupip to report: %w", kernelRelease(), err)
-	case errors.Is(missing, ebpf.ErrNotSupported):
-		return fmt.Errorf(what+"this is Linux %s: %w", kernelRelease(), missing)
-	}
-	// Not the whole error: the library guesses why.
-	if errno := unix.Errno(0); errors.As(err, &errno) && (errno == unix.EPERM || errno == unix.EACCES || errno == unix.ENOSYS) {
-		return fmt.Errorf(what+"forbidden, though the capabilities are there: %s: %w", forbidder(errno), errno)
-	}
-	return fmt.Errorf(what+"%w", err)
-}
-
-// forbidder finds out what forbids BPF to a thread with the capabilities, by an error of loading, and says what to do. Lockdown does
-// not: tests/vm boots with it.
-func forbidder(refused unix.Errno) string {
-	// The kernel knows no such command, and says so to those who may use the others.
-	if _, _, err := unix.Syscall(unix.SYS_BPF, math.MaxInt32, 0, 0); err != unix.EINVAL && err != unix.EFAULT {
-		if mode, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0); err == nil && mode != 0 {
-			return "a seccomp filter forbids the system call bpf: allow it in the profile"
-		}
-		return "a security module withholds them: allow them in the AppArmor profile"
-	}
-	// All processes of the user may have used up the limit, so that InCgroups fails, too. SELinux says EACCES.
-	var limit unix.Rlimit
-	in, _ := InCgroups()
-	if refused == unix.EPERM && !in && unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil && limit.Cur != unix.RLIM_INFINITY {
-		return fmt.Sprintf("before Linux 5.11 its memory counts as locked memory, of which this process may have %d bytes: "+
-			"add CAP_SYS_RESOURCE (securityContext.lockMemory of the chart), or LimitMEMLOCK=infinity", limit.Cur)
-	}
-	return "a security module forbids it, perhaps SELinux: the kernel's log says which"
 }
 
 // raiseMemlock lets this process lock any amount of memory, or as much as it may: before Linux 5.11 maps and programs count as that.

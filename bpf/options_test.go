@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"strings"
@@ -220,7 +221,7 @@ func TestEnoughCapabilities(t *testing.T) {
 	}
 }
 
-// TestObjectIsOldEnough looks for kinds of maps, helpers and instructions that Linux 5.14 does not have on amd64 or arm64:
+// TestObjectIsOldEnough looks for kinds of maps, helpers, instructions and functions that Linux 5.10 does not have on amd64 or arm64:
 // the machine that runs the tests is newer and would load them. All of those that are known here are in 5.8, to which
 // [CheckKernel] goes back. Only the programs that run by tcx inside a netns, and by netkit, may call the kernel and know its types.
 func TestObjectIsOldEnough(t *testing.T) {
@@ -264,8 +265,39 @@ func TestObjectIsOldEnough(t *testing.T) {
 			}
 		}
 	}
+	// Functions that the verifier checks once can be given memory since Linux 5.12 (btf_check_func_arg_match, kernel/bpf/btf.c).
+	global := 0
+	for function := range all(t, spec) {
+		if function.Linkage != btf.GlobalFunc || strings.HasPrefix(function.Name, "dupip_") {
+			continue
+		}
+		global++
+		for _, param := range function.Type.(*btf.FuncProto).Params {
+			if _, number := btf.UnderlyingType(param.Type).(*btf.Int); !number {
+				t.Errorf("%s takes %s, a %v", function.Name, param.Name, param.Type)
+			}
+		}
+	}
+	if global < 4 {
+		t.Errorf("found %d global functions: this test looks for the wrong thing", global)
+	}
 	if atomics == 0 || kernel == 0 {
 		t.Error("found no atomic add, or none of the kernel's types: this test looks for the wrong thing")
+	}
+}
+
+// all yields the functions of the types of the objects.
+func all(t *testing.T, spec *ebpf.CollectionSpec) iter.Seq[*btf.Func] {
+	t.Helper()
+	return func(yield func(*btf.Func) bool) {
+		for typ, err := range spec.Types.All() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if function, ok := typ.(*btf.Func); ok && !yield(function) {
+				return
+			}
+		}
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/dupip/dupip/bpf"
 )
 
-const attachAdvice = "where it is forbidden, allow what it names (see \"security\"); else " +
+const attachAdvice = "where BPF is forbidden, allow it as the line says; else " +
 	"use --attach auto, and a kernel with CONFIG_BPF_SYSCALL, CONFIG_NET_SCH_INGRESS and CONFIG_NET_CLS_BPF (modprobe sch_ingress cls_bpf)"
 
 // attachCheck tests one mode from end to end. Only the mode that the agent uses has to work.

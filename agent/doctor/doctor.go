@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -105,9 +106,6 @@ const (
 var checks = []check{
 	{"capabilities", checkCapabilities, 0},
 	{"kernel", checkKernel, 0},
-	{"kernel tcx", featureCheck(kernel.TCX), rights},
-	{"kernel fdinfo", featureCheck(kernel.Fdinfo), 0},
-	{"kernel memory", featureCheck(kernel.Memory), rights},
 	{"security", checkSecurity, 0},
 	{"bpf jit", setting("/proc/sys/net/core/bpf_jit_enable", map[string]Check{
 		"":  skip("only readable in the machine's own network namespace"),
@@ -136,6 +134,14 @@ var checks = []check{
 	{"books", checkBooks, 0},
 	{"state dir", checkStateDir, 0},
 	{"config", checkConfig, 0},
+}
+
+// The rows of features come after that of the kernel.
+func init() {
+	at := 1 + slices.IndexFunc(checks, func(c check) bool { return c.name == "kernel" })
+	for _, f := range slices.Backward(kernel.Features) {
+		checks = slices.Insert(checks, at, check{f.Name, featureCheck(f), rights})
+	}
 }
 
 // Run examines the node from the calling process's namespaces, in about a second. It abandons a check

@@ -55,7 +55,7 @@ func featureCheck(f kernel.Feature) func(context.Context, *facts) Check {
 		case err != nil:
 			return skip("not probed: %v", err)
 		case lacks:
-			return ok("%v", f) // the check of what it would be needed for warns
+			return ok("%v", f) // where it is needed, other checks warn or fail: bpf, pods
 		}
 		return ok("there, as since Linux %s", f.Since)
 	}

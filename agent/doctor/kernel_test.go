@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/kernel"
@@ -86,13 +87,22 @@ func withoutCookies() error {
 		unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0))
 }
 
-// TestFeatures: what this kernel has, and what it lacks, which costs something that is said.
+// TestFeatures: what this kernel has, and what it lacks, which costs something that is said. No distribution of the kernels that these tests
+// run under brings features to older ones.
 func TestFeatures(t *testing.T) {
 	testneeds.Root(t)
+	version, err := features.LinuxVersionCode()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, feature := range kernel.Features {
-		lacks, err := feature.Lacks()
-		if err != nil {
+		var major, minor uint32
+		if _, err := fmt.Sscanf(feature.Since, "%d.%d", &major, &minor); err != nil {
 			t.Fatal(err)
+		}
+		lacks, err := feature.Lacks()
+		if err != nil || lacks != (version < major<<16|minor<<8) {
+			t.Errorf("this kernel lacks %s: %t, %v", feature.Name, lacks, err)
 		}
 		words := []string{"as since Linux " + feature.Since}
 		if lacks {

@@ -3,12 +3,9 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/bpf"
 )
@@ -23,21 +20,20 @@ type Feature struct {
 	has func() (bool, error)
 }
 
-// What the kernels from Linux 5.10 on do not all have.
-var (
-	TCX = Feature{
-		"tcx", "6.6", "macvlan, ipvlan and VLAN interfaces of pods are not observed, other tc programs may drop packets before dupip sees them, " +
-			"and the filters of a killed agent stay until the next one starts", bpf.HasTCX,
-	}
-	Fdinfo = Feature{
-		"inode in fdinfo", "5.14", "a network namespace that has lost its name, and that only a descriptor of a process leads to, is not found", tellsInodes,
-	}
-	Memory = Feature{
-		"memory of BPF in control groups", "5.11", "it counts as locked memory, of which the agent needs any amount (CAP_SYS_RESOURCE, or " +
+// Features are what the kernels from Linux 5.10 on do not all have, the newest first.
+var Features = []Feature{
+	{
+		"tcx", "6.6", "macvlan, ipvlan and VLAN interfaces of pods are not observed; with --attach auto or tc, other tc programs may drop packets " +
+			"before dupip sees them, and the filters of a killed agent stay until the next one starts", bpf.HasTCX,
+	},
+	{
+		"fdinfo inodes", "5.14", "a network namespace that has lost its name, and that only a descriptor of a process leads to, is not found", hasInodes,
+	},
+	{
+		"cgroup for BPF", "5.11", "its memory counts as locked memory, of which the agent needs an unlimited amount (CAP_SYS_RESOURCE, or " +
 			"LimitMEMLOCK=infinity), and not for the limit of its container", bpf.InCgroups,
-	}
-	Features = []Feature{TCX, Fdinfo, Memory}
-)
+	},
+}
 
 // String says in one line what is lost.
 func (f Feature) String() string {
@@ -50,16 +46,13 @@ func (f Feature) Lacks() (bool, error) {
 	return !has && err == nil, err
 }
 
-// tellsInodes: fdinfo says which inode a descriptor has (seq_show, fs/proc/fd.c).
-func tellsInodes() (bool, error) {
+// hasInodes: fdinfo says which inode a descriptor has (seq_show, fs/proc/fd.c).
+func hasInodes() (bool, error) {
 	file, err := os.Open("/proc/self/status")
 	if err != nil {
 		return false, err
 	}
 	defer file.Close()
 	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", file.Fd()))
-	if errors.Is(err, unix.ENOENT) {
-		return false, nil
-	}
 	return strings.Contains(string(info), "\nino:"), err
 }

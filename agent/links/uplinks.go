@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/netns"
 )
@@ -102,20 +101,12 @@ func (d defaultRoutes) macs() map[string]bool {
 // sysfs has that, and /sys may belong to another netns.
 func macIsSet(device string) bool {
 	const set = "3" // NET_ADDR_SET, linux/netdevice.h
-	filesystem, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
+	sysfs, err := netns.OpenSysfs()
 	if err != nil {
 		return false
 	}
-	defer unix.Close(filesystem)
-	if err := unix.FsconfigCreate(filesystem); err != nil {
-		return false
-	}
-	mount, err := unix.Fsmount(filesystem, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY)
-	if err != nil {
-		return false
-	}
-	defer unix.Close(mount)
-	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fd/%d/class/net/%s/addr_assign_type", mount, device))
+	defer sysfs.Close()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fd/%d/class/net/%s/addr_assign_type", sysfs.Fd(), device))
 	return err == nil && strings.TrimSpace(string(text)) == set
 }
 

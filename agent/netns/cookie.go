@@ -1,18 +1,15 @@
 package netns
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // Cookie returns the identity of the calling thread's netns, which no other one has before the machine boots again: the kernel's
-// cookie (SO_NETNS_COOKIE, net/core/sock.c), or before Linux 5.14, which brought that, a number made of two inodes.
+// cookie (SO_NETNS_COOKIE, net/core/sock.c), or the number of its loopback device before Linux 5.14, which brought cookies.
 func Cookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -21,46 +18,80 @@ func Cookie() (uint64, error) {
 	defer unix.Close(fd)
 	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	if errors.Is(err, unix.ENOPROTOOPT) {
-		return cookieOfInodes()
+		sysfs, err := OpenSysfs()
+		if err != nil {
+			return 0, fmt.Errorf("identifying a netns: %w", err)
+		}
+		defer sysfs.Close()
+		return loopbackID(fd, sysfs)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("reading the netns cookie: %w", err)
+		return 0, fmt.Errorf("reading the cookie of a netns: %w", err)
 	}
 	return cookie, nil
 }
 
-// cookieOfInodes joins the inodes of the netns and of the kernel's own rtnetlink socket in it, which lives as long. The latter counts
-// up with each socket, pipe and file in memory (get_next_ino, fs/inode.c), and begins again after 2^32 of them; the former tells
-// apart those that live at one time. All processes find the same number, and JSON's readers keep it: it has 52 bits.
-func cookieOfInodes() (uint64, error) {
-	var self unix.Stat_t
-	if err := unix.Stat(Self, &self); err != nil {
-		return 0, fmt.Errorf("finding own netns: %w", err)
-	}
-	const path = "/proc/thread-self/net/netlink"
-	file, err := os.Open(path)
+// ContainerCookie is Cookie before Linux 5.14 for a process in a container that may not mount: what is mounted at /sys must be of its
+// netns, as runtimes mount it.
+func ContainerCookie() (uint64, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
-		return 0, fmt.Errorf("finding the kernel's sockets in a netns: %w", err)
+		return 0, fmt.Errorf("opening a socket for the netns cookie: %w", err)
 	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		// An address, the protocol (NETLINK_ROUTE is 0), the port (the kernel's is 0), and the inode last (netlink_seq_show,
-		// net/netlink/af_netlink.c).
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 4 || fields[1] != "0" || fields[2] != "0" {
-			continue
-		}
-		socket, err := strconv.ParseUint(fields[len(fields)-1], 10, 32)
-		if err != nil || socket == 0 {
-			return 0, fmt.Errorf("%s has no inode: %q", path, lines.Text())
-		}
-		return self.Ino&0xfffff<<32 | socket, nil
+	defer unix.Close(fd)
+	sysfs, err := os.Open("/sys")
+	if err != nil {
+		return 0, fmt.Errorf("identifying a netns: %w", err)
 	}
-	if err := lines.Err(); err != nil {
-		return 0, fmt.Errorf("finding the kernel's sockets in a netns: %w", err)
+	defer sysfs.Close()
+	return loopbackID(fd, sysfs)
+}
+
+// loopbackID returns the number that the loopback device of a socket's netns has in a sysfs of that netns. Each netns has one such device,
+// which lives as long and has index 1 (LOOPBACK_IFINDEX, include/net/flow.h). The kernel counts what it adds to sysfs in 64 bits
+// (__kernfs_new_node, fs/kernfs/dir.c), so that all processes find one number, and no later netns has it.
+func loopbackID(socket int, sysfs *os.File) (uint64, error) {
+	// A pod may rename it.
+	device, err := unix.NewIfreq("?")
+	if err != nil {
+		return 0, err
 	}
-	return 0, fmt.Errorf("%s lists no rtnetlink socket of the kernel", path)
+	device.SetUint32(loopback)
+	if err := unix.IoctlIfreq(socket, unix.SIOCGIFNAME, device); err != nil {
+		return 0, fmt.Errorf("finding the name of the loopback device: %w", err)
+	}
+	folder, err := unix.Openat(int(sysfs.Fd()), "devices/virtual/net/"+device.Name(), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("finding the loopback device in sysfs: %w", err)
+	}
+	defer unix.Close(folder)
+	index, err := os.ReadFile(fmt.Sprintf("/proc/self/fd/%d/ifindex", folder))
+	if err != nil || string(index) != fmt.Sprintln(loopback) {
+		return 0, fmt.Errorf("the loopback device has another name now: it has the index %q (%w)", index, err)
+	}
+	var found unix.Stat_t
+	err = unix.Fstat(folder, &found)
+	return found.Ino, err
+}
+
+// loopback is the index of lo in every netns.
+const loopback = 1
+
+// OpenSysfs opens a sysfs of the calling thread's netns: what is mounted at /sys may be that of another one.
+func OpenSysfs() (*os.File, error) {
+	filesystem, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
+	if err == nil {
+		defer unix.Close(filesystem)
+		err = unix.FsconfigCreate(filesystem)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("making a sysfs: %w", err)
+	}
+	mount, err := unix.Fsmount(filesystem, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY)
+	if err != nil {
+		return nil, fmt.Errorf("mounting a sysfs: %w", err)
+	}
+	return os.NewFile(uintptr(mount), "sysfs"), nil
 }
 
 // CookieAt returns the cookie of the netns at path, which may be anything, as for [Open].

@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
@@ -19,7 +21,7 @@ import (
 var namespaces = flag.Int("namespaces", 300, "how many namespaces TestCookies makes")
 
 // identity is what is known of one namespace. The kernel reuses inodes.
-type identity struct{ inode, cookie, ofInodes uint64 }
+type identity struct{ inode, cookie, loopback uint64 }
 
 func ownIdentity() (i identity, err error) {
 	var self unix.Stat_t
@@ -30,8 +32,22 @@ func ownIdentity() (i identity, err error) {
 	if i.cookie, err = Cookie(); err != nil {
 		return i, err
 	}
-	i.ofInodes, err = cookieOfInodes()
+	i.loopback, err = ownLoopbackID()
 	return i, err
+}
+
+func ownLoopbackID() (uint64, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	sysfs, err := OpenSysfs()
+	if err != nil {
+		return 0, err
+	}
+	defer sysfs.Close()
+	return loopbackID(fd, sysfs)
 }
 
 // TestCookies makes and removes namespaces, some of them at the same time: none has the identity of another, whose inode it may have, and
@@ -40,18 +56,18 @@ func TestCookies(t *testing.T) {
 	testneeds.Root(t)
 	const together = 4
 	var mu sync.Mutex
-	inodes, cookies, ofInodes := map[uint64]int{}, map[uint64]identity{}, map[uint64]identity{}
+	inodes, cookies, loopback := map[uint64]int{}, map[uint64]identity{}, map[uint64]identity{}
 	learn := func(i identity) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if old, used := cookies[i.cookie]; used {
 			return fmt.Errorf("%+v has the cookie of %+v", i, old)
 		}
-		if old, used := ofInodes[i.ofInodes]; used {
+		if old, used := loopback[i.loopback]; used {
 			return fmt.Errorf("%+v is identified like %+v", i, old)
 		}
 		inodes[i.inode]++
-		cookies[i.cookie], ofInodes[i.ofInodes] = i, i
+		cookies[i.cookie], loopback[i.loopback] = i, i
 		return nil
 	}
 	one := func(n int) error {
@@ -60,7 +76,7 @@ func TestCookies(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if n%(*namespaces/20) == 0 {
+			if n%max(*namespaces/20, 1) == 0 {
 				if other, err := askProcess(fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())); err != nil || other != i {
 					return fmt.Errorf("another process finds %+v, this one %+v: %w", other, i, err)
 				}
@@ -91,10 +107,37 @@ func TestCookies(t *testing.T) {
 		t.Error("no inode was used again: this shows nothing")
 	}
 	for _, i := range cookies {
-		if i.ofInodes >= 1<<53 {
+		if i.loopback >= 1<<53 {
 			t.Errorf("%+v: readers of JSON that take numbers for floats round it", i)
 			break
 		}
+	}
+}
+
+// TestRenamedLoopback: a pod cannot change its identity by renaming its devices.
+func TestRenamedLoopback(t *testing.T) {
+	testneeds.Root(t)
+	if err := DoInNew(func() error {
+		before, err := ownIdentity()
+		if err != nil {
+			return err
+		}
+		lo, err := netlink.LinkByIndex(loopback)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetName(lo, ".lo"); err != nil {
+			return err
+		}
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "lo"}, PeerName: "eth0"}); err != nil {
+			return err
+		}
+		if after, err := ownIdentity(); err != nil || after != before {
+			t.Errorf("%+v became %+v: %v", before, after, err)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -109,7 +152,7 @@ func askProcess(path string) (i identity, err error) {
 		return i, fmt.Errorf("%w: %s", err, out)
 	}
 	_, after, _ := strings.Cut(string(out), "identity ")
-	_, err = fmt.Sscan(after, &i.inode, &i.cookie, &i.ofInodes)
+	_, err = fmt.Sscan(after, &i.inode, &i.cookie, &i.loopback)
 	return i, err
 }
 
@@ -125,15 +168,29 @@ func TestPrintIdentity(t *testing.T) {
 	}
 	defer file.Close()
 	var i identity
-	if err := Do(file, func() (err error) { i, err = ownIdentity(); return err }); err != nil {
+	if err := Do(file, func() (err error) {
+		if i, err = ownIdentity(); err != nil {
+			return err
+		}
+		// As in a container, whose runtime mounts it.
+		if err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+			unix.Mount("sysfs", "/sys", "sysfs", unix.MS_RDONLY, "")); err != nil {
+			return err
+		}
+		mounted, err := ContainerCookie()
+		if err != nil || mounted != i.loopback {
+			err = fmt.Errorf("what is mounted at /sys says %d, not %d: %w", mounted, i.loopback, err)
+		}
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Println("identity", i.inode, i.cookie, i.ofInodes)
+	fmt.Println("identity", i.inode, i.cookie, i.loopback)
 }
 
 // BenchmarkCookie is one of the steps of a scan.
 func BenchmarkCookie(b *testing.B) {
-	for name, read := range map[string]func() (uint64, error){"option": Cookie, "inodes": cookieOfInodes} {
+	for name, read := range map[string]func() (uint64, error){"option": Cookie, "loopback": ownLoopbackID} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				if _, err := read(); err != nil {

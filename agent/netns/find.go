@@ -134,11 +134,8 @@ func heldInode(process, descriptor string) (ino uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	_, after, found := strings.Cut(string(info), "\nino:")
-	if !found && link != "/" { // before Linux 5.14: where namespaces have names, nothing hangs
-		return inode(path)
-	}
-	const first = 0xF0000000 // PROC_DYNAMIC_FIRST, fs/proc/generic.c: other file systems have lower inodes
+	const first = 0xF0000000                           // PROC_DYNAMIC_FIRST, fs/proc/generic.c: other file systems have lower inodes
+	_, after, _ := strings.Cut(string(info), "\nino:") // since Linux 5.14
 	if _, err := fmt.Sscan(after, &ino); err != nil || ino < first {
 		return 0, errNoNamespace
 	}

@@ -50,8 +50,8 @@ static __always_inline struct cache_set *find_set(__u32 ifindex, int is_ipv6)
 	return bpf_map_lookup_elem(&cache, &index);
 }
 
-/* The owner of a slot that is filled now. What goes into the slot is read afterwards: if it changes
- * meanwhile, the slot has expired. */
+/* The owner of a slot that is filled now. It is read before anything that goes into the slot: when
+ * user space changes one of those afterwards, it renews the epoch, and the slot is not used. */
 static __always_inline __u64 owner_now(__u32 ifindex)
 {
 	return ifindex | (__u64)epoch << 32;

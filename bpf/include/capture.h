@@ -93,8 +93,6 @@ static __noinline int capture_skb(struct __sk_buff *skb, struct finding *finding
 	struct frame *frame;
 	__u32 size;
 
-	if (!finding)
-		return 0;
 	frame = make_frame(finding, skb->len);
 	if (!frame)
 		return 0;
@@ -118,8 +116,6 @@ static __noinline int capture_xdp(struct xdp_md *ctx, struct finding *finding)
 	struct frame *frame;
 	__u32 size, last;
 
-	if (!finding)
-		return 0;
 	frame = make_frame(finding, end - (void *)data);
 	if (!frame)
 		return 0;

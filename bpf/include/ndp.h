@@ -34,8 +34,8 @@ struct ipv6_packet {
 		__u8 bytes[IPV6_BYTES];
 	};
 	__u8 unused[sizeof(struct neighbour_message)]; /* for the verifier, see header_at */
-	struct ip about;			       /* what parse_ndp finds */
-	__u64 size;				       /* of the whole packet */
+	struct ip about; /* set by parse_ndp: what the message is about */
+	__u64 size;	 /* of the whole packet */
 };
 
 struct {

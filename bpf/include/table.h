@@ -172,7 +172,8 @@ __noinline int record_data(__u64 high, __u64 low, __u64 ifindex, __u64 vlan, __u
 	if (!interface)
 		return 0;
 	slot = find_slot(set, owner, now);
-	/* Without this clang asks once whether it is 0, and Linux 5.10 forgets the answer. */
+	/* Else clang tests slot for 0 once, and the verifier of Linux 5.10 does not keep the
+	 * result. */
 	asm volatile("" : "+r"(slot));
 	if (slot && slot->owner == owner && slot->refused) {
 		add(interface->refused_data, slot->refused);

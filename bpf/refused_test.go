@@ -49,7 +49,7 @@ func tryLoad() error {
 // TestForbidden: each thing that may forbid the system call is named, and no other. TestMissingCapabilities has the capabilities.
 func TestForbidden(t *testing.T) {
 	testneeds.Root(t)
-	// The library keeps what it found out about the kernel, also if it was forbidden to ask.
+	// The process's limit is changed below, so that nothing may run beside it. The library keeps what it found out about the kernel, also if it was forbidden to ask.
 	if err := tryLoad(); err != nil {
 		t.Fatal(err)
 	}
@@ -86,6 +86,21 @@ func TestForbidden(t *testing.T) {
 			}
 			return tryLoad()
 		}), "a security module", "SELinux")
+	})
+	t.Run("withheld", func(t *testing.T) {
+		// As if SELinux or AppArmor did not let the capabilities count: capget does not show that.
+		var text string
+		if err := onThread(func() error {
+			header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+			var none [2]unix.CapUserData
+			if err := unix.Capset(&header, &none[0]); err != nil {
+				return err
+			}
+			text = forbidder(unix.EPERM)
+			return nil
+		}); err != nil || !strings.HasPrefix(text, "a security module withholds them") {
+			t.Errorf("%q, %v", text, err)
+		}
 	})
 	t.Run("memory", func(t *testing.T) {
 		in, err := InCgroups()
