@@ -30,14 +30,14 @@ func explainLoad(err error) error {
 // forbidder finds out what forbids BPF to a thread with the capabilities, by an error of loading, and says what to do. Lockdown does
 // not: tests/vm boots with it.
 func forbidder(refused unix.Errno) string {
-	const unknown, maxID = 1 << 10, math.MaxInt32 // a command that no kernel has, and an id that no map has
+	const unknown, lastID = 1 << 10, math.MaxInt32 // a command that no kernel has, and an id that no map has
 	switch errno := ask(unknown, 0); {
 	case errno == unix.ENOSYS:
 		return "the kernel has no CONFIG_BPF_SYSCALL, or a seccomp filter hides the system call bpf: allow it in the profile"
 	case errno != unix.EINVAL && filtered():
 		// Before Linux 5.19 it may also be as below.
 		return "a seccomp filter forbids the system call bpf, unless a security module withholds them: allow it in the profile"
-	case errno != unix.EINVAL, ask(unix.BPF_MAP_GET_NEXT_ID, maxID-1) == unix.EPERM:
+	case errno != unix.EINVAL, ask(unix.BPF_MAP_GET_NEXT_ID, lastID-1) == unix.EPERM:
 		return "a security module withholds them: allow them in its policy; the kernel's log says which"
 	}
 	// If all processes of the user have used up the limit, InCgroups cannot find out. SELinux says EACCES.
