@@ -119,24 +119,26 @@ func InCgroups() (in bool, err error) {
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
 		return false, fmt.Errorf("read the limit of locked memory: %w", err)
 	}
-	create := func() error {
-		m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
-		if err != nil {
-			return fmt.Errorf("make a map to probe for what its memory counts: %w", err)
-		}
-		return m.Close()
-	}
 	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Max: limit.Max}); err != nil {
 		return false, fmt.Errorf("lower the limit of locked memory: %w", err)
 	}
-	refused := create()
+	refused := makeMap()
 	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
 		return false, fmt.Errorf("restore the limit of locked memory: %w", err)
 	}
 	if refused == nil {
 		return true, nil
 	}
-	return false, create()
+	return false, makeMap()
+}
+
+// makeMap makes the smallest map, to see whether it may.
+func makeMap() error {
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	if err != nil {
+		return fmt.Errorf("make a map: %w", err)
+	}
+	return m.Close()
 }
 
 // raiseMemlock lets this process lock any amount of memory, or as much as it may: before Linux 5.11 maps and programs count as that.

@@ -20,8 +20,12 @@ func explainLoad(err error) error {
 	case errors.Is(missing, ebpf.ErrNotSupported):
 		return fmt.Errorf(what+"this is Linux %s: %w", kernelRelease(), missing)
 	}
-	// Not the whole error: the library guesses why.
-	if errno := unix.Errno(0); errors.As(err, &errno) && (errno == unix.EPERM || errno == unix.EACCES || errno == unix.ENOSYS) {
+	// Not the whole error: the library guesses why, and may say instead what the kernel lacks.
+	errno := unix.Errno(0)
+	if !errors.As(err, &errno) {
+		errors.As(makeMap(), &errno)
+	}
+	if errno == unix.EPERM || errno == unix.EACCES || errno == unix.ENOSYS {
 		return fmt.Errorf(what+"forbidden, though the capabilities are there: %s: %w", forbidder(errno), errno)
 	}
 	return fmt.Errorf(what+"%w", err)
