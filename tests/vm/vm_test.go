@@ -78,7 +78,7 @@ var suites = map[string][]suite{
 	// memory, and a reader beside one that attaches and detaches reads nothing.
 	inUserMode: {
 		{name: "bpf", pair: "veth", run: ".", skip: "^TestCaptureFullRing$|^TestConcurrent$/^xdp$", atLeast: 50},
-		{name: "tests/scenarios", pair: "veth", mode: "tc", run: scenarios("D1|D3|D5|D6|D15|Q4|Q16|Q17|Q21|Q38|D14-vlan|(D38|Q49)-openvswitch"), skip: inCluster, atLeast: 18},
+		{name: "tests/scenarios", pair: "veth", mode: "tc", run: scenarios("D1|D3|D5|D6|D15|Q4|Q17|Q21|Q38|D14-vlan|(D38|Q49)-openvswitch"), skip: withNft, atLeast: 18},
 		{name: "tests/scenarios", pair: "veth", mode: "xdp", run: scenarios("D1|Q4"), atLeast: 3},
 		{name: "tests/e2e", pair: "veth", run: "^(" + ofAttaching + ")$", atLeast: 10},
 		{name: "agent/netns", pair: "veth", run: ".", atLeast: 30},
@@ -98,7 +98,6 @@ var inCI = []string{inUserMode, "6.12"}
 const (
 	ofAttaching = "TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode|TestMacvlanWithoutTCX|TestDrill"
 	withNft     = "^TestScenarios$/^Q17$/^cluster$"
-	inCluster   = "^TestScenarios$/^(Q16|Q17)$/^cluster$" // the former takes a minute
 	withTCX     = "^(TestNoPacketLost|TestHostEndMovesAway)$/^tcx"
 	ofKernels   = "^(TestKernelHere|TestFeatures|TestSelfTestNeedsTheRecord)$"
 )
