@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"os/exec"
 
 	"github.com/vishvananda/netlink"
@@ -69,8 +68,8 @@ func (n *Node) addUplink(hub *Netns, addrs []netip.Prefix) error {
 		}
 		return errors.Join(errs...)
 	}
-	if err := unix.Unmount(hub.Path(), unix.MNT_DETACH); err == nil { // for the first node
-		if err := os.Remove(hub.Path()); err != nil {
+	if hub.thread == 0 {
+		if err := hub.park(); err != nil {
 			return err
 		}
 	}

@@ -25,6 +25,9 @@ type Netns struct {
 	fd   netns.NsHandle
 	nl   *netlink.Handle
 	once sync.Once
+	// thread is what keeps the netns after park, 0 before; it ends with leave.
+	thread int
+	leave  func()
 }
 
 // makeNetns makes a named netns with lo up.
@@ -82,10 +85,41 @@ func visit(f func() error) error {
 // Exec runs f on a thread in the netns. Goroutines that f starts are not in it; sockets that f opens
 // stay in it.
 func (n *Netns) Exec(f func() error) error {
-	if err := ExecIn(n.fd, f); err != nil {
+	if err := n.with(func(fd netns.NsHandle) error { return ExecIn(fd, f) }); err != nil {
 		return fmt.Errorf("in netns %s: %w", n.Name, err)
 	}
 	return nil
+}
+
+// with runs f with a descriptor of the netns.
+func (n *Netns) with(f func(fd netns.NsHandle) error) error {
+	if n.thread == 0 {
+		return f(n.fd)
+	}
+	fd, err := netns.GetFromThread(os.Getpid(), n.thread)
+	if err != nil {
+		return err
+	}
+	defer fd.Close()
+	return f(fd)
+}
+
+// park replaces the name and the descriptor by a thread, so that nothing on the machine leads to the netns, but for moments.
+func (n *Netns) park() error {
+	inside, done := make(chan error), make(chan struct{})
+	thread := 0
+	go func() {
+		runtime.LockOSThread() // and ends the thread with this goroutine
+		thread = unix.Gettid()
+		inside <- netns.Set(n.fd)
+		<-done
+	}()
+	if err := <-inside; err != nil {
+		close(done)
+		return fmt.Errorf("park in netns %s: %w", n.Name, err)
+	}
+	n.thread, n.leave = thread, func() { close(done) }
+	return n.Conceal()
 }
 
 // ExecIn is [Netns.Exec] in the netns of a descriptor.
@@ -269,6 +303,10 @@ func (n *Netns) Conceal() error { return errors.Join(n.RemoveName(), n.fd.Close(
 // release closes the descriptors and keeps the name.
 func (n *Netns) release() {
 	n.nl.Close()
+	if n.thread != 0 {
+		n.leave()
+		return
+	}
 	_ = n.fd.Close()
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -161,7 +162,6 @@ func (l *Lab) AddNode(name string) (*Node, error) {
 func (n *Node) build(hub *Netns) error {
 	port := fmt.Sprintf("port%d", n.Number)
 	veth := netlink.NewVeth(attrs(uplink, nil))
-	veth.PeerName, veth.PeerNamespace = port, netlink.NsFd(hub.fd)
 	pods, own := []netip.Prefix{netip.PrefixFrom(n.IPv6(1), 64)}, []netip.Prefix{netip.PrefixFrom(n.Uplink6(), 64)}
 	if !n.lab.IPv6Only {
 		pods, own = append(pods, netip.PrefixFrom(n.IPv4(1), 24)), append(own, netip.PrefixFrom(n.Uplink(), 24))
@@ -171,7 +171,10 @@ func (n *Node) build(hub *Netns) error {
 			// A reverse path filter would drop the second holder's traffic at some nodes only.
 			"ipv4/conf/all/rp_filter", "0", "ipv4/conf/default/rp_filter", "0"),
 		n.addBridge(Bridge, net.HardwareAddr{0x0a, 0x58, 10, 244, byte(n.Number), 1}, pods...),
-		n.addDevice(veth),
+		hub.with(func(fd netns.NsHandle) error {
+			veth.PeerName, veth.PeerNamespace = port, netlink.NsFd(fd)
+			return n.addDevice(veth)
+		}),
 		hub.enslave(port, "br0"),
 		hub.settled(port),
 		n.addUplink(hub, own),

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/mdlayher/socket"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,7 +26,10 @@ func (n *Netns) openPacket(device string) (s packetSocket, err error) {
 			return s, err
 		}
 	}
-	s.Conn, err = socket.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0, "packets of "+device, &socket.Config{NetNS: int(n.fd)})
+	err = n.with(func(fd netns.NsHandle) (err error) {
+		s.Conn, err = socket.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0, "packets of "+device, &socket.Config{NetNS: int(fd)})
+		return err
+	})
 	if err != nil {
 		return s, fmt.Errorf("open packet socket in netns %s: %w", n.Name, err)
 	}
