@@ -66,8 +66,11 @@ func loopbackID(socket int, sysfs *os.File) (uint64, error) {
 	}
 	defer unix.Close(folder)
 	index, err := os.ReadFile(fmt.Sprintf("/proc/self/fd/%d/ifindex", folder))
-	if err != nil || string(index) != fmt.Sprintln(loopback) {
-		return 0, fmt.Errorf("the loopback device has another name now: it has the index %q (%w)", index, err)
+	if err != nil {
+		return 0, fmt.Errorf("reading the index of the loopback device: %w", err)
+	}
+	if string(index) != fmt.Sprintln(loopback) {
+		return 0, fmt.Errorf("the loopback device is %s no more: that has index %q", device.Name(), index)
 	}
 	var found unix.Stat_t
 	err = unix.Fstat(folder, &found)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"time"
 
@@ -88,11 +87,10 @@ It needs NET_ADMIN in the pod, and the folder with the agent's socket as a volum
 
 func (d *drill) run(ctx context.Context) (err error) {
 	d.began = time.Now()
-	if d.cookie, err = netns.Cookie(); errors.Is(err, os.ErrPermission) {
-		d.cookie, err = netns.ContainerCookie()
-	}
-	if err != nil {
-		return err
+	if d.cookie, err = netns.Cookie(); err != nil {
+		if d.cookie, err = netns.ContainerCookie(); err != nil {
+			return err
+		}
 	}
 	if d.link, err = netlink.LinkByName(d.device); err != nil {
 		return fmt.Errorf("--interface %s: %w; \"ip link\" lists the interfaces of this pod", d.device, err)
