@@ -58,6 +58,7 @@ func TestKernelHere(t *testing.T) {
 
 // TestKernelWithoutCookies: the system call answers as before Linux 5.14, and nothing is missing.
 func TestKernelWithoutCookies(t *testing.T) {
+	testneeds.Root(t)
 	checked := make(chan Check, 1)
 	go func() {
 		// The filter stays with the thread, which ends with this goroutine.

@@ -80,9 +80,8 @@ var suites = map[string][]suite{
 		{name: "bpf", pair: "veth", run: ".", skip: "^TestCaptureFullRing$|^TestConcurrent$/^xdp$", atLeast: 50},
 		{name: "tests/scenarios", pair: "veth", mode: "tc", run: scenarios("D1|D3|D5|D6|D15|Q4|Q17|Q21|Q38|D14-vlan|(D38|Q49)-openvswitch"), skip: withNft, atLeast: 18},
 		{name: "tests/scenarios", pair: "veth", mode: "xdp", run: scenarios("D1|Q4"), atLeast: 3},
-		{name: "tests/e2e", pair: "veth", run: "^(" + ofAttaching + ")$", atLeast: 10},
+		{name: "tests/e2e", pair: "veth", run: "^(" + ofAttaching + ")$", atLeast: 8},
 		{name: "agent/netns", pair: "veth", run: ".", atLeast: 30},
-		{name: "agent/report/route", pair: "veth", run: ".", atLeast: 7},
 		{name: "agent/doctor", pair: "veth", run: ofKernels, atLeast: 3},
 	},
 	"5.10":   withoutTCX,
@@ -96,7 +95,7 @@ var inCI = []string{inUserMode, "6.12"}
 
 // Tests of other packages that are for kernels without tcx, and what they cannot do there.
 const (
-	ofAttaching = "TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode|TestMacvlanWithoutTCX|TestDrill"
+	ofAttaching = "TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode|TestMacvlanWithoutTCX"
 	withNft     = "^TestScenarios$/^Q17$/^cluster$"
 	withTCX     = "^(TestNoPacketLost|TestHostEndMovesAway)$/^tcx"
 	ofKernels   = "^(TestKernelHere|TestFeatures|TestSelfTestNeedsTheRecord)$"
@@ -107,7 +106,7 @@ var withoutTCX = []suite{
 	{name: "bpf", processor: 0, pair: "veth", run: ".", atLeast: 50},
 	{name: "tests/scenarios", processor: 1, pair: "veth", mode: "tc", run: scenarios("D1|D2|D3|D5|D6|D15|Q4|Q5|Q16|Q17|Q21|Q27|Q38|Q42|" + withDevices), skip: withNft, atLeast: 30},
 	{name: "tests/scenarios", processor: 1, pair: "veth", mode: "xdp", run: scenarios("D1|D2|D3|D5|D6|D15|Q4|Q5|Q27|Q38|Q42"), atLeast: 8},
-	{name: "tests/e2e", processor: 0, pair: "veth", run: "^(" + ofAttaching + "|TestNoPacketLost|TestHostEndMovesAway|TestSilentForAWhile)$", skip: withTCX, atLeast: 18},
+	{name: "tests/e2e", processor: 0, pair: "veth", run: "^(" + ofAttaching + "|TestDrill|TestNoPacketLost|TestHostEndMovesAway|TestSilentForAWhile)$", skip: withTCX, atLeast: 18},
 	{name: "agent/netns", processor: 1, pair: "veth", run: ".", atLeast: 30},
 	{name: "agent/report/route", processor: 1, pair: "veth", run: ".", atLeast: 7},
 	{name: "agent/doctor", processor: 1, pair: "veth", run: ofKernels, atLeast: 3},
