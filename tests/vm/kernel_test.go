@@ -266,6 +266,9 @@ func openKernel(dir string) (*kernel, error) {
 		}
 		return nil
 	})
+	if _, ok := k.modules["ipv6"]; !ok {
+		k.modules["ipv6"] = "" // newer kernels have it in the image, and it is no module
+	}
 	if err == nil && k.image == "" {
 		err = fmt.Errorf("%s has neither boot/vmlinuz-VERSION nor lib/modules/VERSION/vmlinuz nor bin/%s", dir, program)
 	}
