@@ -73,7 +73,7 @@ func (m matrix) print(out io.Writer) {
 // groups are the plays of one device, kernel and mode each, in order.
 func (m matrix) groups() (all []matrix) {
 	compare := func(x, y play) int {
-		return cmp.Or(cmp.Compare(x.device, y.device), cmp.Compare(len(x.kernel), len(y.kernel)), cmp.Compare(x.kernel, y.kernel), cmp.Compare(x.mode, y.mode))
+		return cmp.Or(cmp.Compare(x.device, y.device), cmp.Compare(x.kernel, y.kernel), cmp.Compare(x.mode, y.mode))
 	}
 	slices.SortStableFunc(m, compare)
 	for len(m) > 0 {
