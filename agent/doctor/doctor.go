@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dupip/dupip/agent/kernel"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/document"
 )
@@ -103,9 +102,10 @@ const (
 	running                         // an agent that answers
 )
 
-var checks = []check{
+var checks = slices.Concat([]check{
 	{"capabilities", checkCapabilities, 0},
 	{"kernel", checkKernel, 0},
+}, featureChecks(), []check{
 	{"security", checkSecurity, 0},
 	{"bpf jit", setting("/proc/sys/net/core/bpf_jit_enable", map[string]Check{
 		"":  skip("only readable in the machine's own network namespace"),
@@ -134,15 +134,7 @@ var checks = []check{
 	{"books", checkBooks, 0},
 	{"state dir", checkStateDir, 0},
 	{"config", checkConfig, 0},
-}
-
-// The rows of features come after that of the kernel.
-func init() {
-	at := 1 + slices.IndexFunc(checks, func(c check) bool { return c.name == "kernel" })
-	for _, f := range slices.Backward(kernel.Features) {
-		checks = slices.Insert(checks, at, check{f.Name, featureCheck(f), rights})
-	}
-}
+})
 
 // Run examines the node from the calling process's namespaces, in about a second. It abandons a check
 // after 5 s. When ctx ends, the remaining checks fail.

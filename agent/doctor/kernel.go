@@ -47,6 +47,14 @@ func judgeKernel(release string, uid int, results ...error) Check {
 	return skip("%s; not all can be probed, see \"capabilities\" and \"security\": %s", text, strings.Join(unknown, "; "))
 }
 
+// featureChecks are a row for each thing that an agent works without.
+func featureChecks() (all []check) {
+	for _, f := range kernel.Features {
+		all = append(all, check{f.Name, featureCheck(f), rights})
+	}
+	return all
+}
+
 // featureCheck returns a check of something that an agent works without.
 func featureCheck(f kernel.Feature) func(context.Context, *facts) Check {
 	return func(context.Context, *facts) Check {

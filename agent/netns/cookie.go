@@ -18,12 +18,7 @@ func Cookie() (uint64, error) {
 	defer unix.Close(fd)
 	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	if errors.Is(err, unix.ENOPROTOOPT) {
-		sysfs, err := OpenSysfs()
-		if err != nil {
-			return 0, fmt.Errorf("identifying a netns: %w", err)
-		}
-		defer sysfs.Close()
-		return loopbackID(fd, sysfs)
+		return loopbackID(fd, OpenSysfs)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("reading the cookie of a netns: %w", err)
@@ -39,18 +34,18 @@ func ContainerCookie() (uint64, error) {
 		return 0, fmt.Errorf("opening a socket for the netns cookie: %w", err)
 	}
 	defer unix.Close(fd)
-	sysfs, err := os.Open("/sys")
-	if err != nil {
-		return 0, fmt.Errorf("identifying a netns: %w", err)
-	}
-	defer sysfs.Close()
-	return loopbackID(fd, sysfs)
+	return loopbackID(fd, func() (*os.File, error) { return os.Open("/sys") })
 }
 
 // loopbackID returns the number that the loopback device of a socket's netns has in a sysfs of that netns. Each netns has one such device,
 // which lives as long and has index 1 (LOOPBACK_IFINDEX, include/net/flow.h). The kernel counts what it adds to sysfs in 64 bits
 // (__kernfs_new_node, fs/kernfs/dir.c), so that all processes find one number, and no later netns has it.
-func loopbackID(socket int, sysfs *os.File) (uint64, error) {
+func loopbackID(socket int, open func() (sysfs *os.File, err error)) (uint64, error) {
+	sysfs, err := open()
+	if err != nil {
+		return 0, fmt.Errorf("identifying a netns: %w", err)
+	}
+	defer sysfs.Close()
 	// A pod may rename it.
 	device, err := unix.NewIfreq("?")
 	if err != nil {

@@ -42,12 +42,7 @@ func ownLoopbackID() (uint64, error) {
 		return 0, err
 	}
 	defer unix.Close(fd)
-	sysfs, err := OpenSysfs()
-	if err != nil {
-		return 0, err
-	}
-	defer sysfs.Close()
-	return loopbackID(fd, sysfs)
+	return loopbackID(fd, OpenSysfs)
 }
 
 // TestCookies makes and removes namespaces, some of them at the same time: none has the identity of another, whose inode it may have, and
