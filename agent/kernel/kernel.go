@@ -30,7 +30,7 @@ var Features = []Feature{
 		"fdinfo inodes", "5.14", "a network namespace that has lost its name, and that only a descriptor of a process leads to, is not found", hasInodes,
 	},
 	{
-		"cgroup for BPF", "5.11", "its memory counts as locked memory, of which the agent needs an unlimited amount (CAP_SYS_RESOURCE, or " +
+		"BPF in cgroup", "5.11", "its memory counts as locked memory, of which the agent needs an unlimited amount (CAP_SYS_RESOURCE, or " +
 			"LimitMEMLOCK=infinity), and not for the limit of its container", bpf.InCgroups,
 	},
 }
