@@ -154,29 +154,24 @@ func (s *Stage) findsAt(a *Actor, f finding, ip netip.Addr) lab.Event {
 // exported waits until an agent's metrics have the confirmed conflicts and two holders of each.
 func (s *Stage) exported(a *Actor, found []lab.Event, scope string) {
 	s.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	s.Eventually("metrics of "+a.Node.ShortName(), func() error {
 		m, err := a.Agent.Scrape(s.Context())
-		s.Do(err)
-		missing := ""
-		if n := m[fmt.Sprintf(`dupip_conflicts{scope=%q,state="confirmed"}`, scope)]; n < float64(len(found)) {
-			missing = fmt.Sprintf("dupip_conflicts is %v, want %d or more", n, len(found))
+		if err != nil {
+			return err
 		}
-		if m["dupip_detection_seconds_count"] < float64(len(found)) {
-			missing = "dupip_detection_seconds has too few observations"
+		if n := m[fmt.Sprintf(`dupip_conflicts{scope=%q,state="confirmed"}`, scope)]; n < float64(len(found)) {
+			return fmt.Errorf("dupip_conflicts is %v, want %d or more", n, len(found))
+		}
+		if n := m["dupip_detection_seconds_count"]; n < float64(len(found)) {
+			return fmt.Errorf("dupip_detection_seconds has %v observations, want %d or more", n, len(found))
 		}
 		for _, e := range found {
 			if !hasSeries(m, e.Conflict) {
-				missing = fmt.Sprintf("no dupip_conflict_info of %s with two holders", e.Conflict.ID)
+				return fmt.Errorf("no dupip_conflict_info of %s with two holders; there are %q", e.Conflict.ID, m.Find("dupip_conflict_info"))
 			}
 		}
-		if missing == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.Errorf("metrics of %s: %s; there are %q", a.Node.ShortName(), missing, m.Find("dupip_conflict_info"))
-			return
-		}
-	}
+		return nil
+	})
 }
 
 // hasSeries returns whether a confirmed conflict has one series that names two of its holders.

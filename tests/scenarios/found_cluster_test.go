@@ -3,6 +3,7 @@ package scenarios
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -163,21 +164,18 @@ func (s *Stage) holdersBecome(a *Actor, id string, holders []*lab.Pod) {
 	for _, p := range holders {
 		want.add(p.Node, p.Name)
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	s.Eventually(fmt.Sprintf("conflict %s at %s", id, a.Node.ShortName()), func() error {
 		open, err := a.Agent.Client.Conflicts(s.Context(), false)
-		s.Do(err)
 		got := "no such conflict"
 		for _, c := range open {
 			if c.ID != id {
 				continue
 			}
 			if text := fmt.Sprint(holdersOf(c)); text == fmt.Sprint(want.holders) && c.State == "confirmed" {
-				return
+				return nil
 			}
 			got = fmt.Sprint(c.State, " ", holdersOf(c))
 		}
-		if time.Now().After(deadline) {
-			s.Fatal("conflict ", id, " at ", a.Node.ShortName(), ": got ", got, ", want it confirmed with ", want.holders)
-		}
-	}
+		return errors.Join(fmt.Errorf("got %s, want it confirmed with %v", got, want.holders), err)
+	})
 }

@@ -1,13 +1,11 @@
 package scenarios
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/dupip/dupip/tests/lab"
@@ -116,11 +114,13 @@ var quietSilent = onOneAndMore(2, Scenario{ID: "Q51", Want: Quiet, MaySuspect: t
 		s.Do(silence(p))
 		silent = append(silent, p)
 	}
-	for end := time.Now().Add(6 * minOverlap); time.Now().Before(end); s.assertQuietFor(minOverlap / 2) {
+	defer s.repeats(minOverlap/2, func() (err error) {
 		for _, p := range silent {
-			s.Talk(p, ips...)
+			err = errors.Join(err, p.SendUDP(ips[0], lab.ExternalAddr(ips[0]), 1))
 		}
-	}
+		return err
+	})()
+	s.assertQuietFor(6 * minOverlap)
 	s.SeesSilent(silent[0], ips...)
 }})
 
@@ -135,24 +135,12 @@ func (s *Stage) neighbour(a *Actor) *lab.Pod {
 // asks has a pod ask for addresses every few seconds, until stop is called.
 func (s *Stage) asks(neighbour *lab.Pod, every time.Duration, ips []netip.Addr) (stop func()) {
 	s.Helper()
-	ctx, cancel := context.WithCancel(s.Context())
-	var asking sync.WaitGroup
-	asking.Go(func() {
-		for ctx.Err() == nil {
-			for _, ip := range ips {
-				if err := neighbour.Solicit(ip); err != nil && ctx.Err() == nil {
-					s.Error(err)
-				}
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(every):
-			}
+	return s.repeats(every, func() (err error) {
+		for _, ip := range ips {
+			err = errors.Join(err, neighbour.Solicit(ip))
 		}
+		return err
 	})
-	stop = sync.OnceFunc(func() { cancel(); asking.Wait() })
-	s.Cleanup(stop)
-	return stop
 }
 
 // findsDeaf finds holders of which one answers others only: a neighbour asks every three seconds.

@@ -3,6 +3,7 @@ package scenarios
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -10,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -116,20 +116,16 @@ func (s *Stage) attack(p *lab.Pod, others []netip.Addr) (stop func() (sent int))
 func (s *Stage) namesAttacker(p *lab.Pod) {
 	s.Helper()
 	label := fmt.Sprintf("interface=%q", p.HostInterface)
-	for deadline := time.Now().Add(2 * patience); ; time.Sleep(50 * time.Millisecond) {
+	s.Eventually("the attacker is named", func() error {
 		m, err := s.Agent().Scrape(s.Context())
-		s.Do(err)
 		measured := len(m.Find("dupip_interface_refused_packets_total", label, fmt.Sprintf("netns=%q", p.Name))) > 0
 		logged := false
 		for line := range strings.Lines(s.Agent().Log()) {
 			logged = logged || strings.Contains(line, "level=WARN") && strings.Contains(line, "from more addresses") && strings.Contains(line, p.Name)
 		}
-		if measured && logged {
-			return
+		if !measured || !logged {
+			return errors.Join(fmt.Errorf("metric: %t, log line: %t", measured, logged), err)
 		}
-		if time.Now().After(deadline) {
-			s.Errorf("the attacker is not named; metric: %t, log line: %t", measured, logged)
-			return
-		}
-	}
+		return nil
+	})
 }

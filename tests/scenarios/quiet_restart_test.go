@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -122,12 +123,11 @@ func (s *Stage) upgrade(a *Actor) {
 
 // confirmed waits until just the conflicts about these addresses are open at a node, all
 // confirmed, and returns them in order of the addresses.
-func (s *Stage) confirmed(a *Actor, ips []netip.Addr) []lab.Conflict {
+func (s *Stage) confirmed(a *Actor, ips []netip.Addr) (found []lab.Conflict) {
 	s.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	s.Eventually("conflicts at "+a.Node.ShortName(), func() error {
 		open, err := a.Agent.Client.Conflicts(s.Context(), false)
-		s.Do(err)
-		var found []lab.Conflict
+		found = nil
 		for _, ip := range ips {
 			for _, c := range open {
 				if c.IP == ip && c.State == "confirmed" {
@@ -135,13 +135,12 @@ func (s *Stage) confirmed(a *Actor, ips []netip.Addr) []lab.Conflict {
 				}
 			}
 		}
-		if len(found) == len(ips) && len(open) == len(ips) {
-			return found
+		if len(found) != len(ips) || len(open) != len(ips) {
+			return errors.Join(fmt.Errorf("got %v, want confirmed ones about %v", open, ips), err)
 		}
-		if time.Now().After(deadline) {
-			s.Fatal("conflicts at ", a.Node.ShortName(), ": got", open, "want confirmed ones about", ips)
-		}
-	}
+		return nil
+	})
+	return found
 }
 
 // assertSame fails the scenario unless a conflict is as it was before a restart.

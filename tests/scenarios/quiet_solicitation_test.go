@@ -1,10 +1,8 @@
 package scenarios
 
 import (
-	"context"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -98,11 +96,7 @@ func (s *Stage) guestUnderSuspicion(ip netip.Addr) {
 	s.Do(err)
 	guest, err := vm.StartGuest(lab.GuestOptions{Addr: ip, Detect: true})
 	s.Do(err)
-	for deadline := time.Now().Add(patience); probes.Count() == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.Fatal("the guest did not probe")
-		}
-	}
+	s.Eventually("the guest probes", func() error { return tapped(probes, 1) })
 	rival := s.PodOn(s.last(), "rival", lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}})
 	s.Talk(rival, ip)
 	_, err = s.Watch().WaitType("suspected", ip, patience)
@@ -123,26 +117,18 @@ func (s *Stage) solicitWithoutPause(p *lab.Pod, ips []netip.Addr) (stop func()) 
 		sender, err = probe.OpenSocket()
 		return err
 	}))
-	ctx, cancel := context.WithCancel(s.Context())
-	var done sync.WaitGroup
-	done.Go(func() {
-		for n := uint16(0); ctx.Err() == nil; n++ {
-			for _, ip := range ips {
-				// A full queue is as good as a pause.
-				if err := sender.Send(probe.Target{Ifindex: index, IP: ip, Source: [6]byte{2, 'q', '2', '8', byte(n >> 8), byte(n)}}); err != nil && ctx.Err() == nil {
-					time.Sleep(time.Millisecond)
-				}
+	s.Cleanup(func() { _ = sender.Close() })
+	n := uint16(0)
+	return s.repeats(200*time.Microsecond, func() error {
+		n++
+		for _, ip := range ips {
+			// A full queue is as good as a pause.
+			if sender.Send(probe.Target{Ifindex: index, IP: ip, Source: [6]byte{2, 'q', '2', '8', byte(n >> 8), byte(n)}}) != nil {
+				time.Sleep(time.Millisecond)
 			}
-			time.Sleep(200 * time.Microsecond)
 		}
+		return nil
 	})
-	stop = sync.OnceFunc(func() {
-		cancel()
-		done.Wait()
-		_ = sender.Close()
-	})
-	s.Cleanup(stop)
-	return stop
 }
 
 // neighbours are the entries of a pod's neighbour tables that have a MAC address.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -152,6 +153,27 @@ func (s *Stage) Talk(p *lab.Pod, srcs ...netip.Addr) {
 	}
 }
 
+// repeats calls f every so often, until stop is called. The row fails if f does.
+func (s *Stage) repeats(every time.Duration, f func() error) (stop func()) {
+	s.Helper()
+	ctx, cancel := context.WithCancel(s.Context())
+	var done sync.WaitGroup
+	done.Go(func() {
+		for ctx.Err() == nil {
+			if err := f(); err != nil && ctx.Err() == nil {
+				s.Error(err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(every):
+			}
+		}
+	})
+	stop = sync.OnceFunc(func() { cancel(); done.Wait() })
+	s.Cleanup(stop)
+	return stop
+}
+
 // TalkThrough is Talk of a pod inside another one, whose bridge was just made: the pod's gateways answer first.
 func (s *Stage) TalkThrough(p *lab.Pod, gateways ...netip.Addr) {
 	for _, gateway := range gateways {
@@ -187,22 +209,26 @@ func (s *Stage) SeesSilent(p *lab.Pod, ips ...netip.Addr) {
 	s.seesWhere(p.Node, p.Name+" is silent", func(b lab.Binding) bool { return b.Netns == p.Name && b.Evidence == "silent" }, ips)
 }
 
-// WaitLost waits until the agent of the pod's node does not take the pod for a holder of the
-// addresses any more.
+// WaitLost waits until the agent of the pod's node does not know the pod with the addresses any more, unless it forwards them.
 func (s *Stage) WaitLost(p *lab.Pod, ips ...netip.Addr) {
 	s.Helper()
 	for _, ip := range ips {
-		for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		s.Eventually("a holder is lost", func() error {
 			all, err := s.agentOf(p.Node).Agent.Client.Bindings(s.Context(), ip)
-			s.Do(err)
-			if !slices.ContainsFunc(all, func(b lab.Binding) bool { return b.Netns == p.Name && holds(b) }) {
-				break
+			if slices.ContainsFunc(all, func(b lab.Binding) bool { return b.Netns == p.Name && b.Evidence != "forwarded" }) {
+				err = fmt.Errorf("%s is still known as a holder of %v: %+v", p.Name, ip, all)
 			}
-			if time.Now().After(deadline) {
-				s.Fatal(fmt.Errorf("%s is still known as a holder of %v: %+v", p.Name, ip, all))
-			}
-		}
+			return err
+		})
 	}
+}
+
+// tapped returns an error if a tap has seen less.
+func tapped(tap *lab.Tap, least int) error {
+	if n := tap.Count(); n < least {
+		return fmt.Errorf("%d frames, want %d or more", n, least)
+	}
+	return nil
 }
 
 // Suppressed is how many suspicions an agent has suppressed for a reason.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -110,11 +109,7 @@ func TestTagVLAN(t *testing.T) {
 	}
 	tagged, untagged := tap(42), tap(0)
 	l.Do(p.Announce(ip), p.SendUDP(ip, n.IPv4(1), 1))
-	for deadline := time.Now().Add(patience); tagged.Count() < 2; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d tagged frames, want two or more", tagged.Count())
-		}
-	}
+	l.Eventually("tagged frames", func() error { return tapped(tagged, 2) })
 	if err := n.Ping(ip); !errors.Is(err, lab.ErrNoAnswer) {
 		t.Errorf("ping without a tag: %v, want %v", err, lab.ErrNoAnswer)
 	}

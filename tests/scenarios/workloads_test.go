@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -94,18 +93,15 @@ func (s *Stage) IsBetween(holders []*lab.Pod, ips ...netip.Addr) {
 	}
 	a := s.agentOf(holders[0].Node)
 	for _, ip := range ips {
-		for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		s.Eventually("the holders", func() error {
 			open, err := a.Agent.Client.Conflicts(s.Context(), false)
-			s.Do(err)
 			if slices.ContainsFunc(open, func(c lab.Conflict) bool {
 				return c.IP == ip && c.State == "confirmed" && slices.Equal(holdersOf(c), want.holders)
 			}) {
-				break
+				return nil
 			}
-			if time.Now().After(deadline) {
-				s.Fatal("no conflict about ", ip, " is confirmed between ", want.holders, "; there are ", open)
-			}
-		}
+			return errors.Join(fmt.Errorf("no conflict about %v is confirmed between %v; there are %v", ip, want.holders, open), err)
+		})
 	}
 }
 
@@ -118,25 +114,6 @@ func (s *Stage) drop(n *lab.Netns, device string, ips ...netip.Addr) {
 		s.Do(n.Netlink().AddrDel(link, &netlink.Addr{IPNet: &net.IPNet{
 			IP: ip.AsSlice(), Mask: net.CIDRMask(ip.BitLen(), ip.BitLen()),
 		}}))
-	}
-}
-
-// waitGone waits until the pod is not known with an address any more.
-func (s *Stage) waitGone(p *lab.Pod, ip netip.Addr) {
-	s.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		bindings, err := s.agentOf(p.Node).Agent.Client.Bindings(s.Context(), ip)
-		s.Do(err)
-		found := false
-		for _, b := range bindings {
-			found = found || b.Netns == p.Name && b.Evidence != "forwarded"
-		}
-		if !found {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.Fatal(p.ShortName(), " is still taken for a holder: ", bindings)
-		}
 	}
 }
 
