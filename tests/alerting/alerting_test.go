@@ -84,12 +84,13 @@ func TestFromPacketToAlert(t *testing.T) {
 	for i, a := range agents[:2] {
 		agents[i] = l.Successor(a)
 	}
+	// What Prometheus read or recorded last before it stops, and does not find again, it believes for five minutes: no suspicion.
 	d.eventually("verified again", func() error {
-		return d.yields(`count_over_time(dupip_conflict_info{state="confirmed"}[3s]) >= 2`, 2)
+		const suspected = `{__name__=~"dupip_conflict_info|instance:dupip_conflict_info:last",state="suspected"}`
+		return errors.Join(d.yields(`count_over_time(instance:dupip_conflict_info:last{state="confirmed"}[3s]) >= 2`, 2), d.yields(suspected, 0))
 	})
 	l.Do(d.prometheus.Stop())
 	d.startPrometheus()
-	// What it read before and does not read again, it believes for five minutes.
 	again := fmt.Sprintf(`timestamp(dupip_conflict_info{state="confirmed"}) > %d`, time.Now().Unix()+1)
 	d.eventually("scrapes, after Prometheus was away", func() error { return d.yields(again, 2) })
 	_, err = d.oneGroup("DupipDuplicateAddress")
@@ -106,7 +107,8 @@ func TestFromPacketToAlert(t *testing.T) {
 	l.Do(runtimes[1].RemovePod(t.Context(), newcomer))
 	began := time.Now()
 	d.eventually("the end in Prometheus", func() error {
-		return d.yields(`ALERTS{alertname=~"Dupip.*",alertstate="firing"}`, 0)
+		const known = `{__name__=~"dupip_conflict_info|instance:dupip_conflict_info:last"}`
+		return errors.Join(d.yields(`ALERTS{alertname=~"Dupip.*",alertstate="firing"}`, 0), d.yields(known, 0))
 	})
 	resolved := time.Since(began)
 	d.eventually("the end in Alertmanager", d.none)
