@@ -192,6 +192,7 @@ type Interface struct {
 	Peer     string `json:"peer"`
 	Primary  bool   `json:"primary"`
 	RoleFrom string `json:"roleFrom"`
+	Netns    string `json:"netns"`
 }
 
 // Attached reports whether the agent sees what the interface sends, unless a program before it drops that.

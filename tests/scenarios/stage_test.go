@@ -255,9 +255,9 @@ func (s *Stage) seesWhere(n *lab.Node, what string, ok func(lab.Binding) bool, i
 	defer cancel()
 	a := s.agentOf(n)
 	for _, ip := range ips {
-		// The binding may be of a scan, and what comes next is to be seen, too. Its interface may have been renamed since then.
+		// The binding may be of a scan, and what comes next is to be seen, too.
 		_, err := a.Agent.Client.WaitBinding(ctx, ip, func(b lab.Binding) bool {
-			return b.Node == n.ShortName() && ok(b) && (b.Netns == "host" || s.isAttached(ctx, a, b.Interface))
+			return b.Node == n.ShortName() && ok(b) && (b.Netns == "host" || s.isAttached(ctx, a, b))
 		})
 		if err != nil {
 			s.Fatal(fmt.Errorf("%s is to see %s: %w", n.ShortName(), what, err))
@@ -265,9 +265,15 @@ func (s *Stage) seesWhere(n *lab.Node, what string, ok func(lab.Binding) bool, i
 	}
 }
 
-func (s *Stage) isAttached(ctx context.Context, a *Actor, name string) bool {
+// isAttached reports whether an agent is attached to the interface of a binding, which has the name of when the holder was last seen. If
+// no interface has that name any more, it is one of the holder's others.
+func (s *Stage) isAttached(ctx context.Context, a *Actor, b lab.Binding) bool {
 	list, err := a.Agent.Client.Interfaces(ctx)
-	return err == nil && slices.ContainsFunc(list, func(i lab.Interface) bool { return i.Name == name && i.Attached() })
+	named := func(i lab.Interface) bool { return i.Name == b.Interface }
+	if !slices.ContainsFunc(list, named) {
+		named = func(i lab.Interface) bool { return i.Netns == b.Netns }
+	}
+	return err == nil && slices.ContainsFunc(list, func(i lab.Interface) bool { return named(i) && i.Attached() })
 }
 
 // Attached waits until an agent is attached to an interface, by the name of its end on the node. What that has sent before was not
