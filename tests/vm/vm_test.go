@@ -78,7 +78,7 @@ var suites = map[string][]suite{
 	// memory, and a reader beside one that attaches and detaches reads nothing.
 	inUserMode: {
 		{name: "bpf", pair: "veth", run: ".", skip: "^TestCaptureFullRing$|^TestConcurrent$/^xdp$", atLeast: 50},
-		{name: "tests/scenarios", pair: "veth", mode: "tc", run: scenarios("D1|D3|D5|D6|D15|Q4|Q17|Q21|Q38|D14-vlan|(D38|Q49)-openvswitch"), skip: withNft, atLeast: 18},
+		{name: "tests/scenarios", pair: "veth", mode: "tc", run: scenarios("D1|D3|D15|Q4|Q17|D14-vlan|D38-openvswitch"), skip: withNft, atLeast: 10},
 		{name: "tests/scenarios", pair: "veth", mode: "xdp", run: scenarios("D1|Q4"), atLeast: 3},
 		{name: "tests/e2e", pair: "veth", run: "^(" + ofAttaching + ")$", atLeast: 8},
 		{name: "agent/netns", pair: "veth", run: ".", atLeast: 30},
