@@ -84,7 +84,7 @@ func TestFromPacketToAlert(t *testing.T) {
 	for i, a := range agents[:2] {
 		agents[i] = l.Successor(a)
 	}
-	// What Prometheus read or recorded last before it stops, and does not find again, it believes for five minutes: no suspicion.
+	// When Prometheus is back, it believes for five minutes what it knew last and does not find again. That must not be the suspicion.
 	d.eventually("verified again", func() error {
 		const suspected = `{__name__=~"dupip_conflict_info|instance:dupip_conflict_info:last",state="suspected"}`
 		return errors.Join(d.yields(`count_over_time(instance:dupip_conflict_info:last{state="confirmed"}[3s]) >= 2`, 2), d.yields(suspected, 0))

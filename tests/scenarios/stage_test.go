@@ -265,8 +265,8 @@ func (s *Stage) seesWhere(n *lab.Node, what string, ok func(lab.Binding) bool, i
 	}
 }
 
-// isAttached reports whether an agent is attached to the interface of a binding, which has the name of when the holder was last seen. If
-// no interface has that name any more, it is one of the holder's others.
+// isAttached reports whether an agent is attached to the interface of a binding. The binding has the name that the interface had when the
+// holder was last seen: if none has that name any more, it was renamed, and any of the holder's interfaces counts.
 func (s *Stage) isAttached(ctx context.Context, a *Actor, b lab.Binding) bool {
 	list, err := a.Agent.Client.Interfaces(ctx)
 	named := func(i lab.Interface) bool { return i.Name == b.Interface }
