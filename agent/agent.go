@@ -83,7 +83,7 @@ func New(opts Options) (_ *Agent, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.pods, err = pods.New(pods.Options{Log: a.opts.Log, Socket: opts.CRISocket}); err != nil {
+	if a.pods, err = pods.New(pods.Options{Log: a.opts.Log, Socket: opts.CRISocket, EngineSocket: opts.EngineSocket}); err != nil {
 		return nil, err
 	}
 	if err := a.openSockets(); err != nil {

@@ -39,6 +39,8 @@ type Options struct {
 	// CRISocket is the socket of the container runtime, for pod names. Empty means the usual paths,
 	// "none" no runtime.
 	CRISocket string
+	// EngineSocket is the socket of a container engine without CRI, for names of containers. Empty means the usual paths, "none" ids instead of names.
+	EngineSocket string
 	// CNIConfDir is the folder of the node in which CNI's networks are configured; [Off] for none.
 	CNIConfDir string
 	// UnheldAfter is how long nobody must hold a reservation before that is a finding.

@@ -111,10 +111,15 @@ func (m *MAC) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// String names the workload, "namespace/name", or is empty.
+// String names the workload, "namespace/name" or "container name", or is empty.
 func (p Pod) String() string {
-	if p.Name == "" {
+	switch {
+	case p.Name == "":
 		return ""
+	case p.Engine == "systemd":
+		return "unit " + p.Name
+	case p.Engine != "":
+		return "container " + p.Name
 	}
 	return strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")
 }

@@ -69,6 +69,9 @@ type Pod struct {
 	Namespace string `cbor:"1,keyasint,omitzero"`
 	Name      string `cbor:"2,keyasint,omitzero"`
 	UID       string `cbor:"3,keyasint,omitzero"`
+	// Engine is the container engine if it is a container and no pod: "docker", "podman", "nerdctl", "nomad", "lxc", "nspawn", with
+	// "rootless " before it if it is a user's; or "systemd", whose unit has the name. It has no Namespace, and UID is the engine's full id.
+	Engine string `cbor:"4,keyasint,omitzero"`
 }
 
 // Holder describes who has an address, for people.
@@ -92,7 +95,7 @@ type Holder struct {
 
 // Texts are all texts but the node's id, so that a reader can clean what another node says.
 func (h *Holder) Texts() []*string {
-	return []*string{&h.InterfaceName, &h.NetnsName, &h.Pod.Namespace, &h.Pod.Name, &h.Pod.UID, &h.Sandbox.ID, &h.Bridge}
+	return []*string{&h.InterfaceName, &h.NetnsName, &h.Pod.Namespace, &h.Pod.Name, &h.Pod.UID, &h.Pod.Engine, &h.Sandbox.ID, &h.Bridge}
 }
 
 // Given says whether a network plugin gave a holder its address, as its node's books have it. It is no evidence: it only

@@ -48,7 +48,7 @@ func (h Holder) Detector() detector.Holder {
 		MAC: h.MAC, NetnsName: h.Netns, Given: h.Given,
 	}
 	if p := h.Pod; p != nil {
-		made.Pod, made.CreatedAt = detector.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID}, p.CreatedAt
+		made.Pod, made.CreatedAt = p.Detector(), p.CreatedAt
 		made.Sandbox = detector.Sandbox{ID: p.Sandbox, Stopped: p.Stopped}
 	}
 	return made
@@ -75,16 +75,22 @@ func NewPod(pod detector.Pod) *Pod {
 	if pod == (detector.Pod{}) {
 		return nil
 	}
-	return &Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+	return &Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Engine: pod.Engine}
 }
 
-// String returns "namespace/name", empty for an unknown pod.
-func (p *Pod) String() string {
+// Detector is the reverse of [NewPod].
+func (p *Pod) Detector() detector.Pod {
 	if p == nil {
-		return ""
+		return detector.Pod{}
 	}
-	return p.Namespace + "/" + p.Name
+	return detector.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Engine: p.Engine}
 }
+
+// IsContainer reports whether it is a container, or a unit, and no pod of Kubernetes.
+func (p *Pod) IsContainer() bool { return p != nil && p.Engine != "" }
+
+// String returns what [detector.Pod] does, empty for an unknown pod.
+func (p *Pod) String() string { return p.Detector().String() }
 
 // NewConflict returns the document of a conflict.
 func NewConflict(c detector.Conflict) Conflict {

@@ -116,6 +116,17 @@ type RuntimeStatus struct {
 	SandboxesOmitted int `json:"sandboxesOmitted,omitzero"`
 	// CacheError is why libcni's cache, which says which interface is a pod's primary one, cannot be read.
 	CacheError string `json:"cacheError,omitzero" text:"sentence"`
+	// Engines are the container engines without CRI that answer, or cannot.
+	Engines []EngineStatus `json:"engines,omitzero"`
+}
+
+// EngineStatus describes a container engine without CRI, from which the agent has the names of containers.
+type EngineStatus struct {
+	Socket     string `json:"socket"`
+	Name       string `json:"name,omitzero"`
+	Version    string `json:"version,omitzero"`
+	Containers int    `json:"containers"` // those that run
+	Error      string `json:"error,omitzero" text:"sentence"`
 }
 
 // NetworkStatus is a network that the configuration names.

@@ -44,6 +44,8 @@ type Result struct {
 	// Addresses are those of the pod's end with the lengths of their subnets; without a length in the result it is that
 	// of the address itself.
 	Addresses []netip.Prefix
+	// Whole: Addresses are all that an engine gave a container, in all of its networks.
+	Whole bool
 }
 
 // Usable reports whether the result says which interface is the primary one.

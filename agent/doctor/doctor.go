@@ -61,6 +61,7 @@ type Options struct {
 	APISocket     string
 	MetricsListen string // TCP address; "off" for none
 	CRISocket     string // "off" or "none" for none
+	EngineSocket  string // "off" or "none" for none
 	StateDir      string
 	ConfigFile    string // empty for none
 	Bind          string // without Bind and Join the agent is alone
@@ -131,6 +132,7 @@ var checks = slices.Concat([]check{
 	{"gossip keys", checkKeys, joined},
 	{"gossip", checkGossip, joined | running},
 	{"runtime", checkRuntime, 0},
+	{"engines", checkEngines, 0},
 	{"books", checkBooks, 0},
 	{"state dir", checkStateDir, 0},
 	{"config", checkConfig, 0},

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -188,6 +190,28 @@ func checkRuntime(ctx context.Context, known *facts) Check {
 		advice = "enable the CRI plugin (disabled_plugins in /etc/containerd/config.toml), or upgrade to containerd 1.6, CRI-O 1.20 or newer"
 	}
 	return warn(advice+"; until then conflicts name network namespaces instead of pods", "%v", err)
+}
+
+// checkEngines checks whether the container engines that are there answer, so that conflicts name containers. Names are optional.
+func checkEngines(ctx context.Context, known *facts) Check {
+	socket := known.opts.EngineSocket
+	engines, err := pods.CheckEngines(ctx, socket)
+	switch {
+	case err != nil:
+		return fail("give the path of a socket with --engine-socket, or none", "%v", err)
+	case socket == "off" || socket == "none":
+		return skip("--engine-socket %s", socket)
+	case len(engines) == 0:
+		return ok("none at %s", cmp.Or(socket, "the usual places"))
+	}
+	var texts []string
+	for _, e := range engines {
+		if e.Error != "" {
+			return warn("check that the engine runs (docker ps, podman ps); until then conflicts have ids of containers instead of names", "%s: %s", e.Socket, e.Error)
+		}
+		texts = append(texts, fmt.Sprintf("%s %s at %s", e.Name, e.Version, e.Socket))
+	}
+	return ok("%s", strings.Join(texts, ", "))
 }
 
 // checkBooks checks whether libcni's cache can be read, so that networks do not depend on the names of devices in pods.

@@ -23,7 +23,7 @@ func Find(inodes map[uint64]bool) (map[uint64]Ref, error) {
 func find(wanted func(inode uint64) bool) (map[uint64]Ref, error) {
 	found := make(map[uint64]Ref)
 	err := eachName(func(path, name string) {
-		ino, err := inode(path)
+		ino, err := Inode(path)
 		if _, known := found[ino]; err != nil || !wanted(ino) || known {
 			return
 		}
@@ -36,9 +36,32 @@ func find(wanted func(inode uint64) bool) (map[uint64]Ref, error) {
 	if err != nil {
 		return nil, err
 	}
+	err = EachProcess(func(pid int, path string, ino uint64) {
+		if !wanted(ino) {
+			return
+		}
+		ref, ok := found[ino]
+		switch {
+		case !ok && len(found) >= maxCandidates:
+			tooManyCandidates.Exceeded(1)
+		case !ok:
+			found[ino] = Ref{Path: path, Inode: ino, Pid: pid}
+		case ref.Pid == 0 || pid < ref.Pid:
+			ref.Pid = pid
+			if ref.Name == "" {
+				ref.Path = path
+			}
+			found[ino] = ref
+		}
+	})
+	return found, err
+}
+
+// EachProcess calls f with the id of each process of the node that can be seen, the path of its netns and the inode of that.
+func EachProcess(f func(pid int, path string, inode uint64)) error {
 	processes, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil, fmt.Errorf("listing processes: %w", err)
+		return fmt.Errorf("listing processes: %w", err)
 	}
 	for _, process := range processes {
 		pid, err := strconv.Atoi(process.Name())
@@ -51,24 +74,11 @@ func find(wanted func(inode uint64) bool) (map[uint64]Ref, error) {
 		if err != nil {
 			continue
 		}
-		if _, err := fmt.Sscanf(link, "net:[%d]", &ino); err != nil || !wanted(ino) {
-			continue
-		}
-		ref, ok := found[ino]
-		switch {
-		case !ok && len(found) >= maxCandidates:
-			tooManyCandidates.Exceeded(1)
-		case !ok:
-			found[ino] = Ref{Path: path, Inode: ino, Pid: pid}
-		case ok && (ref.Pid == 0 || pid < ref.Pid):
-			ref.Pid = pid
-			if ref.Name == "" {
-				ref.Path = path
-			}
-			found[ino] = ref
+		if _, err := fmt.Sscanf(link, "net:[%d]", &ino); err == nil {
+			f(pid, path, ino)
 		}
 	}
-	return found, nil
+	return nil
 }
 
 const (
@@ -139,7 +149,7 @@ func heldInode(process, descriptor string) (ino uint64, err error) {
 	if _, err := fmt.Sscan(after, &ino); err != nil || ino < first {
 		return 0, errNoNamespace
 	}
-	return inode(path)
+	return Inode(path)
 }
 
 // SeesProcesses reports whether /proc shows all processes of the node. It does not in a container without hostPID.

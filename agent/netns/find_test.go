@@ -11,7 +11,7 @@ func TestFind(t *testing.T) {
 	f.pod("cni-2")
 	ask := make(map[uint64]bool)
 	inodeOf := func(path string) uint64 {
-		ino, err := inode(path)
+		ino, err := Inode(path)
 		f.do(err)
 		ask[ino] = true
 		return ino

@@ -51,7 +51,7 @@ func (r Ref) isHeld() bool { return strings.Contains(r.Path, "/fd/") }
 
 // Exists reports whether the path still leads to the netns.
 func (r Ref) Exists() bool {
-	ino, err := inode(r.Path)
+	ino, err := Inode(r.Path)
 	return err == nil && ino == r.Inode
 }
 
@@ -73,7 +73,7 @@ func NewFinder() (*Finder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening a netlink socket: %w", err)
 	}
-	own, err := inode(Self)
+	own, err := Inode(Self)
 	if err != nil {
 		handle.Close()
 		return nil, fmt.Errorf("reading own netns: %w", err)
@@ -165,7 +165,7 @@ func (f *Finder) NewNames(known map[string]uint64) (refs []Ref, unready bool, er
 		if len(known)+len(refs) >= maxCandidates {
 			return
 		}
-		if ino, err := inode(path); err != nil {
+		if ino, err := Inode(path); err != nil {
 			unready = true
 		} else if ino != f.own && ino != known[path] {
 			refs = append(refs, Ref{Path: path, Inode: ino, Name: name})
@@ -276,8 +276,8 @@ func (f *Finder) Refs() ([]Ref, error) {
 	return slices.Collect(maps.Values(found)), err
 }
 
-// inode returns the inode of the netns at path, and an error if path is no namespace file.
-func inode(path string) (uint64, error) {
+// Inode returns the inode of the netns at path, and an error if path is no namespace file.
+func Inode(path string) (uint64, error) {
 	var fs unix.Statfs_t
 	var st unix.Stat_t
 	err := unix.Statfs(path, &fs)

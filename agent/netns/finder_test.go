@@ -186,7 +186,7 @@ func TestHolderForAMoment(t *testing.T) {
 	}
 	first := start()
 	start()
-	ino, err := inode(fmt.Sprintf("/proc/%d/ns/net", pod.Pid))
+	ino, err := Inode(fmt.Sprintf("/proc/%d/ns/net", pod.Pid))
 	f.do(err)
 	pod.Delete()
 	for _, ref := range findDescriptors(map[uint64]bool{f.own: true}) {

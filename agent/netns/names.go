@@ -130,6 +130,6 @@ func eachName(f func(path, name string)) error {
 // IsNamespace reports whether a file leads to a namespace. A name whose mount was lost, or did not
 // reach this mount namespace, is a plain empty file.
 func IsNamespace(path string) bool {
-	_, err := inode(path)
+	_, err := Inode(path)
 	return err == nil
 }

@@ -238,7 +238,8 @@ func (i *Interface) given(ip netip.Addr) bool {
 // givenOthers reports whether CNI's result gives this very interface addresses, as the primary one, and neither the result nor the runtime
 // has ip. It allocates nothing, because Given is called for each packet.
 func (i *Interface) givenOthers(ip netip.Addr) bool {
-	return i.Origin.Role != SecondaryByResult && i.Pod.Result.Names(i.Name) && len(i.Pod.Result.Addresses) > 0 && !i.given(ip)
+	result := i.Pod.Result
+	return result != nil && len(result.Addresses) > 0 && (result.Whole || i.Origin.Role != SecondaryByResult && result.Names(i.Name)) && !i.given(ip)
 }
 
 // GivenOthers returns the addresses that CNI's result gives the interface, if it gives others than ip; nil if that is not known.

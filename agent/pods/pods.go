@@ -8,6 +8,7 @@ package pods
 
 import (
 	"cmp"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -29,6 +30,9 @@ type Options struct {
 	// Socket is the path of the CRI socket, with or without "unix://". Empty means
 	// [DefaultSockets]; "none" or "off" disables names.
 	Socket string
+	// EngineSocket is the path of the socket of a container engine without CRI. Empty means [DefaultEngineSockets]; "none" or "off" has
+	// containers named by their ids.
+	EngineSocket string
 	// Cache is the folder of libcni's cache on the node ([books.CacheDir]).
 	Cache string
 	// Resync is how often the runtime's list is read when no name is requested (1 min).
@@ -79,6 +83,8 @@ type Sandboxes struct {
 	Settled bool
 	// None: there is no runtime, and never was one.
 	None bool
+	// Containers is when the containers of other engines were listed last, zero for never.
+	Containers time.Time
 }
 
 // Resolver maps netns to pods. Create it with [New]; Run it once. The other methods are
@@ -90,15 +96,17 @@ type Resolver struct {
 	changed chan struct{} // has a value when there are changes
 	wake    chan struct{} // has a value when the schedule may have changed
 
-	mu       sync.Mutex
-	known    map[uint64]Change // by cookie
-	changes  map[uint64]Change // those that were not taken yet
-	hostEnds map[string]uint64 // cookies by the host ends that results name
-	schedule schedule
-	status   Status
-	listed   Sandboxes
-	none     bool // see Sandboxes.None
+	mu        sync.Mutex
+	known     map[uint64]Change // by cookie, those of containers, too
+	changes   map[uint64]Change // those that were not taken yet
+	hostEnds  map[string]uint64 // cookies by the host ends that results name
+	sandboxes map[uint64]Change // those of known that are no containers
+	schedule  schedule
+	status    Status
+	listed    Sandboxes
+	none      bool // see Sandboxes.None
 
+	containers *containers
 	// The rest is Run's own.
 	cache                 *books.Cache
 	table                 table
@@ -108,7 +116,15 @@ type Resolver struct {
 // New returns a Resolver for the pods of the calling thread's node. The error is about the form of the
 // path: New does not connect.
 func New(opts Options) (*Resolver, error) {
-	sockets, err := parseSocket(opts.Socket)
+	sockets, err := parseSocket(opts.Socket, DefaultSockets)
+	if err != nil {
+		return nil, fmt.Errorf("CRI %w", err)
+	}
+	engines, err := parseSocket(opts.EngineSocket, DefaultEngineSockets)
+	if err != nil {
+		return nil, fmt.Errorf("engine %w", err)
+	}
+	containers, err := newContainers(opts.Log, engines)
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +144,9 @@ func New(opts Options) (*Resolver, error) {
 		wake:     make(chan struct{}, 1),
 		schedule: schedule{pending: make(map[uint64]struct{})},
 		status:   Status{Disabled: len(sockets) == 0},
+
+		containers: containers,
+
 		cache:    books.NewCache(cmp.Or(opts.Cache, books.CacheDir)),
 		lists:    rate.NewLimiter(listsPerSecond, listsBurst),
 		statuses: rate.NewLimiter(statusesPerSecond, statusesBurst),
@@ -139,14 +158,23 @@ func New(opts Options) (*Resolver, error) {
 // times again, because the runtime lists a pod after CNI has finished. Requests are merged and limited
 // in rate; a second request for one netns has no effect.
 func (r *Resolver) Request(cookie uint64) {
-	if len(r.sockets) == 0 || cookie == 0 || cookie == r.own {
+	if cookie == 0 || cookie == r.own {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, known := r.known[cookie]; !known && r.schedule.request(cookie, time.Now()) {
+	change, known := r.known[cookie]
+	if known && change.Pod.Engine == "" {
+		return
+	}
+	if !known && len(r.sockets) > 0 && r.schedule.request(cookie, time.Now()) {
 		signal(r.wake)
 	}
+	pause := time.Duration(0)
+	if r.status.Connected {
+		pause = criFirst
+	}
+	r.containers.request(cookie, pause)
 }
 
 // Renew is Request for a netns that may have been requested before: the first lists come quickly again.
@@ -154,15 +182,17 @@ func (r *Resolver) Renew(cookie uint64) {
 	r.mu.Lock()
 	delete(r.schedule.pending, cookie)
 	r.mu.Unlock()
+	r.containers.forget(cookie)
 	r.Request(cookie)
 }
 
-// Relist requests the runtime's list, for the state of its sandboxes, at most once in 2 s.
+// Relist requests the runtime's list, for the state of its sandboxes, and that of containers, at most once in 2 s.
 func (r *Resolver) Relist() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.schedule.relist(time.Now())
+	r.mu.Unlock()
 	signal(r.wake)
+	r.containers.relist()
 }
 
 // signal puts a value into a channel with room for one.
@@ -216,6 +246,7 @@ func (r *Resolver) Sandboxes() Sandboxes {
 	defer r.mu.Unlock()
 	last := r.listed
 	last.None = r.none || len(r.sockets) == 0
+	last.Containers, _ = r.containers.state()
 	return last
 }
 
@@ -225,21 +256,32 @@ func (r *Resolver) Status() Status {
 	defer r.mu.Unlock()
 	status := r.status
 	status.Named, status.Pending = len(r.known), len(r.schedule.pending)
+	_, status.Engines = r.containers.state()
 	return status
 }
 
 // publish publishes the names of the table.
 func (r *Resolver) publish() {
-	known := r.table.named()
+	sandboxes := r.table.named()
 	namespaces, settled := r.table.namespaces()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.listed.Netns, r.listed.Settled = namespaces, settled
+	r.listed.Netns, r.listed.Settled, r.sandboxes = namespaces, settled, sandboxes
+	r.merge()
+}
+
+// merge publishes the names of sandboxes, and those of containers where there is no sandbox. Call it with the lock.
+func (r *Resolver) merge() {
+	known := r.containers.names()
+	maps.Copy(known, r.sandboxes)
 	for cookie, change := range known {
 		if old, ok := r.known[cookie]; !ok || !old.equal(change) {
 			r.changes[cookie] = change
 		}
 		delete(r.schedule.pending, cookie)
+		if change.Pod.Engine == "" {
+			r.containers.forget(cookie)
+		}
 	}
 	r.known, r.hostEnds = known, make(map[string]uint64, len(known))
 	for cookie, change := range known {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -30,6 +31,15 @@ const (
 
 // Run reads from the runtime until ctx ends, and returns nil. It connects again after failures.
 func (r *Resolver) Run(ctx context.Context) error {
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	looking.Go(func() {
+		r.containers.run(ctx, r.opts.Resync, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.merge()
+		})
+	})
 	if len(r.sockets) == 0 {
 		<-ctx.Done()
 		return nil

@@ -60,21 +60,21 @@ var DefaultSockets = []string{
 const maxSocket = 107
 
 // parseSocket returns the paths to try, none if names are disabled.
-func parseSocket(text string) ([]string, error) {
+func parseSocket(text string, usual []string) ([]string, error) {
 	switch text {
 	case "":
-		return DefaultSockets, nil
+		return usual, nil
 	case "none", "off":
 		return nil, nil
 	}
 	path := strings.TrimPrefix(text, "unix://")
 	switch {
 	case strings.Contains(path, "://"):
-		return nil, fmt.Errorf("CRI socket %q: must be a Unix socket", text)
+		return nil, fmt.Errorf("socket %q: must be a Unix socket", text)
 	case !filepath.IsAbs(path):
-		return nil, fmt.Errorf("CRI socket %q: must be an absolute path, or none", text)
+		return nil, fmt.Errorf("socket %q: must be an absolute path, or none", text)
 	case len(path) > maxSocket:
-		return nil, fmt.Errorf("CRI socket %q: longer than %d bytes", text, maxSocket)
+		return nil, fmt.Errorf("socket %q: longer than %d bytes", text, maxSocket)
 	}
 	return []string{path}, nil
 }
@@ -248,7 +248,7 @@ func readCache(cache *books.Cache, id string) (sandboxStatus, error) {
 // takes at most 2 s for each socket that exists. The error is [ErrNoSocket], has a gRPC code, or is that
 // of [New]. Status.Disabled is set for the last one, and if names are disabled.
 func CheckRuntime(ctx context.Context, socket string) (Status, error) {
-	sockets, err := parseSocket(socket)
+	sockets, err := parseSocket(socket, DefaultSockets)
 	if err != nil || len(sockets) == 0 {
 		return Status{Disabled: true}, err
 	}

@@ -233,13 +233,13 @@ func (r *Report) factsOf(c *detector.Conflict, b *detector.Binding, now time.Tim
 	ref, scanned := read.namespaces[i.Netns.Inode]
 	sandboxes := r.Pods.Sandboxes()
 	late := now.Sub(schedule.Later(c.ConfirmedAt, b.FirstSeen)) >= factsWait
-	if !late && (!scanned || !sandboxes.None && (!sandboxes.Settled || sandboxes.Listed.Before(c.SecondSeen))) {
+	if !late && (!scanned || i.Pod.Result != nil && i.Pod.Result.Whole && sandboxes.Containers.Before(c.SecondSeen) || !sandboxes.None && (!sandboxes.Settled || sandboxes.Listed.Before(c.SecondSeen))) {
 		return nil
 	}
 	if f.NetnsInode = i.Netns.Inode; ref.Name != "" && document.IsPlainPath(ref.Path) {
 		f.NetnsPath = ref.Path
 	}
-	if process, ok := read.processes[ref.Inode]; ok && i.Pod.Pod == (detector.Pod{}) {
+	if process, ok := read.processes[ref.Inode]; ok && (i.Pod.Pod == (detector.Pod{}) || i.Pod.Pod.Engine != "") {
 		f.Process = &process
 	}
 	if scanned {

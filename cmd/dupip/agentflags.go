@@ -42,6 +42,8 @@ func (f *agentFlags) addTo(cmd *cobra.Command) {
 	flags.StringVar(&f.Config, "config", "", "YAML file with networks, shared addresses and limits; read again when it changes and on SIGHUP")
 	flags.StringVar(&f.StateDir, "state-dir", state.DefaultDir, "folder where conflicts are saved")
 	flags.StringVar(&f.CRISocket, "cri-socket", "", "socket of the container runtime, for the names of pods; \"none\" for none (default: the usual paths)")
+	flags.StringVar(&f.EngineSocket, "engine-socket", "",
+		"socket of a container engine without CRI (Docker, Podman), for the names of containers; \"none\" for none (default: the usual paths)")
 	flags.StringVar(&f.CNIConfDir, "cni-conf-dir", books.ConfDir, "folder of the node in which CNI's networks are configured, to find what IPAM has reserved; \"off\" for none")
 	flags.DurationVar(&f.UnheldAfter, "unheld-after", audit.DefaultGrace,
 		"how long a reservation must be without a sandbox before it is a finding of \"dupip audit\"; 1s to 24h")
@@ -67,7 +69,7 @@ func (f *agentFlags) addTo(cmd *cobra.Command) {
 	query.Complete(cmd, "capture", agent.On, agent.Off)
 	query.Complete(cmd, "configured-evidence", agent.On, agent.Off)
 	query.Complete(cmd, "metrics-holders", agent.On, agent.Off)
-	query.CompletePaths(cmd, "api-socket", "config", "state-dir", "cri-socket", "cni-conf-dir", "gossip-key-file")
+	query.CompletePaths(cmd, "api-socket", "config", "state-dir", "cri-socket", "engine-socket", "cni-conf-dir", "gossip-key-file")
 	query.Complete(cmd, "log-level", logging.Levels...)
 	query.Complete(cmd, "log-format", logging.Formats...)
 }

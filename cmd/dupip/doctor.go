@@ -32,7 +32,7 @@ Run it as root where the agent runs: on the node, or in the agent's container. G
 				return err
 			}
 			opts := doctor.Options{
-				Attach: f.Attach, APISocket: f.APISocket, MetricsListen: f.MetricsListen, CRISocket: f.CRISocket,
+				Attach: f.Attach, APISocket: f.APISocket, MetricsListen: f.MetricsListen, CRISocket: f.CRISocket, EngineSocket: f.EngineSocket,
 				StateDir: f.StateDir, ConfigFile: f.Config, Bind: f.members.Bind, GossipPort: f.members.Port, Join: f.members.Join,
 				KeyFile: f.members.KeyFile, Version: buildVersion(),
 				CountKeys: transport.CountKeys, CheckPort: checkPort, Resolve: members.Resolve,

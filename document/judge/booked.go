@@ -85,7 +85,7 @@ func (j *judging) owns(r *document.Reservation, n int) bool {
 	if r.Sandbox != "" && pod(b).Sandbox != "" {
 		return isFor(r, b)
 	}
-	return r.Pod != nil && r.Pod.Name == pod(b).Name && r.Pod.Namespace == pod(b).Namespace &&
+	return r.Pod != nil && r.Pod.Name == pod(b).Name && r.Pod.Namespace == pod(b).Namespace && !b.Pod.IsContainer() &&
 		!slices.ContainsFunc(j.c.Holders, func(o document.Binding) bool { return o.ID() != b.ID() && (sameName(o, b) || pod(o).Name == "") })
 }
 

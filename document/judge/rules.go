@@ -314,5 +314,5 @@ func runs(b document.Binding) bool {
 func lives(b document.Binding) bool { return isHost(b) || runs(b) }
 
 func sameName(a, b document.Binding) bool {
-	return pod(a).Name != "" && pod(a).Name == pod(b).Name && pod(a).Namespace == pod(b).Namespace
+	return pod(a).Name != "" && pod(a).Name == pod(b).Name && pod(a).Namespace == pod(b).Namespace && pod(a).Engine == pod(b).Engine
 }

@@ -117,7 +117,7 @@ const (
 
 // localRange says how to declare that the bridges behind these conflicts have a range for each node, as bridges of container engines
 // do. It is empty if no conflict may come from that: all holders are on different nodes, behind bridges that no network plugin made,
-// and no plugin gave them the address.
+// and no plugin gave them the address; an engine may have.
 func localRange(conflicts ...document.Conflict) []document.Step {
 	var entries, names, nodes []string
 	for _, c := range conflicts {
@@ -156,7 +156,7 @@ func localBridges(c document.Conflict) (bridges []string) {
 	on := make(map[string]bool)
 	for _, b := range c.Holders {
 		if !plainBridge.MatchString(b.Bridge) || b.Bridge == defaultNetwork || slices.Contains(pluginBridges, b.Bridge) ||
-			b.Pod != nil || b.Given != detector.GivenUnknown || on[b.NodeID()] {
+			!b.Pod.IsContainer() && (b.Pod != nil || b.Given != detector.GivenUnknown) || on[b.NodeID()] {
 			return nil
 		}
 		on[b.NodeID()] = true

@@ -22,12 +22,30 @@ func deletePod(pod *document.Pod) string {
 		pod.UID, pod.Namespace, pod.Name)
 }
 
-// removeSandbox removes a sandbox. Its ID is never used again.
+// removals are how engines end a container by its full ID, which no other one has, also as its name.
+var removals = map[string]string{"docker": "docker rm -f ", "podman": "podman rm -f ", "nerdctl": "nerdctl rm -f ", "nomad": "nomad alloc stop "}
+
+// removeSandbox removes a sandbox, or a container of another engine. Its ID is never used again.
 func removeSandbox(pod *document.Pod) string {
-	if pod == nil || !plainSandbox(pod.Sandbox) {
+	switch {
+	case pod == nil:
+	case removals[pod.Engine] != "" && plainUID(pod.UID) && len(pod.UID) >= fullID:
+		return removals[pod.Engine] + pod.UID
+	case pod.Engine == "" && plainSandbox(pod.Sandbox):
+		return "crictl rmp -f " + pod.Sandbox
+	}
+	return ""
+}
+
+// fullID is the length of the shortest full ID, a UUID: a shorter one may be another container's name.
+const fullID = 36
+
+// inspect prints the addresses that an engine has given a container.
+func inspect(pod *document.Pod) string {
+	if pod == nil || pod.Engine != "docker" && pod.Engine != "podman" || removeSandbox(pod) == "" {
 		return ""
 	}
-	return "crictl rmp -f " + pod.Sandbox
+	return pod.Engine + " inspect -f '{{.Name}}{{range $name, $n := .NetworkSettings.Networks}} {{$name}} {{$n.IPAddress}} {{$n.GlobalIPv6Address}}{{end}}' " + pod.UID
 }
 
 // guarded runs a command if the test holds. Otherwise, and if the command fails, it says so and fails.

@@ -41,7 +41,24 @@ func (v *voice) question() []document.Step {
 	if local := localRange(*v.c); local != nil {
 		return local
 	}
+	if !v.isPod() {
+		return v.askEngines(open)
+	}
 	return v.askBook(open)
+}
+
+// askEngines asks the engines of containers, none of which has a book for all nodes.
+func (v *voice) askEngines(open []int) (list []document.Step) {
+	for _, n := range atMost(v, open, maxAsked) {
+		b := v.c.Holders[n]
+		if look := inspect(b.Pod); look != "" {
+			list = append(list, v.on(n, document.Step{Text: "Look which addresses the engine has given " + v.names[n], Command: look}))
+		}
+		s := v.endTold(n)
+		s.If = "If " + v.names[n] + " should not have the address"
+		list = append(list, s)
+	}
+	return append(list, document.Step{If: "If you cannot find out", Text: "Remove nothing, and ask those who made the containers"})
 }
 
 // askBook asks the IPAM of the pods, which has the address reserved for one of them at most.

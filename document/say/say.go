@@ -24,10 +24,26 @@ func Fill(c *document.Conflict, at map[string]netip.Addr) {
 		return
 	}
 	v := newVoice(c, at)
-	c.Judgement.Short, c.Judgement.Text, c.Judgement.Steps = v.short(), v.text(), []document.Step{}
+	c.Judgement.Short, c.Judgement.Text, c.Judgement.Steps = v.engines(v.short()), v.engines(v.text()), []document.Step{}
 	if !v.past {
 		c.Judgement.Steps = v.steps()
+		for n := range c.Judgement.Steps {
+			c.Judgement.Steps[n].Text = v.engines(c.Judgement.Steps[n].Text)
+		}
 	}
+}
+
+// engines has engines do what network plugins do for pods, if no holder is a pod.
+func (v *voice) engines(text string) string {
+	if v.isPod() {
+		return text
+	}
+	return strings.NewReplacer("network plugin", "container engine", "CNI gave", "the engine gave").Replace(text)
+}
+
+// isPod reports whether a holder is a pod, or may be.
+func (v *voice) isPod() bool {
+	return slices.ContainsFunc(v.c.Holders, func(b document.Binding) bool { return b.Evidence != detector.Host && !b.Pod.IsContainer() })
 }
 
 // voice words one judgement.
@@ -90,7 +106,7 @@ func (v *voice) say(n int, format string, args ...any) string {
 
 // capital makes the first letter of a sentence large, but not that of a name.
 func capital(text string) string {
-	for _, word := range []string{"node ", "nodes ", "netns ", "process "} {
+	for _, word := range []string{"node ", "nodes ", "netns ", "process ", "container ", "unit "} {
 		if strings.HasPrefix(text, word) {
 			return strings.ToUpper(text[:1]) + text[1:]
 		}

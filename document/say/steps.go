@@ -126,18 +126,25 @@ func (v *voice) removal(j document.Judged) []document.Step {
 	case deletePod(b.Pod) != "" && removeSandbox(b.Pod) != "": // the API server may have no such pod any more
 		steps = append(steps, v.endSandbox(j.Holder, ""))
 		steps[1].If = "If the answer is NotFound or Conflict, and this conflict goes on"
-	case b.Pod == nil && takeAddress(b.Facts, v.c.IP) != "" && cutOff(b) != "":
-		steps = append(steps, v.cut(j.Holder, ""))
-		steps[1].If = "If it has the address again after that"
+	case (b.Pod == nil || b.Pod.IsContainer()) && takeAddress(b.Facts, v.c.IP) != "":
+		again := v.cut(j.Holder, "")
+		if removeSandbox(b.Pod) != "" {
+			again = v.endSandbox(j.Holder, "")
+		}
+		if again.If = "If it has the address again after that"; again.Command != "" {
+			steps = append(steps, again)
+		}
 	}
 	return steps
 }
 
 func (v *voice) endSandbox(n int, why string) document.Step {
 	b := v.c.Holders[n]
-	return v.on(n, document.Step{
-		Text: "Remove " + v.names[n] + why, Command: removeSandbox(b.Pod), Cuts: "the pod " + b.Pod.String() + ", which the kubelet starts again if it should run",
-	})
+	cuts := "the pod " + b.Pod.String() + ", which the kubelet starts again if it should run"
+	if b.Pod.IsContainer() {
+		cuts = b.Pod.String() + ", and what it keeps outside of volumes; its engine does not make it again"
+	}
+	return v.on(n, document.Step{Text: "Remove " + v.names[n] + why, Command: removeSandbox(b.Pod), Cuts: cuts})
 }
 
 func (v *voice) cut(n int, why string) document.Step {
@@ -176,17 +183,21 @@ func (v *voice) take(n int, from string) document.Step {
 	})
 }
 
-// end ends a live holder: the pod if it has a UID, else its sandbox, else the address in its netns, else its interface.
+// end ends a live holder: the pod if it has a UID, else its sandbox, else the address in its netns, else its interface. A container loses
+// the address only, because nothing makes it again.
 func (v *voice) end(n int, why string) document.Step {
 	b, name := v.c.Holders[n], v.names[n]
 	if command := deletePod(b.Pod); command != "" {
 		return document.Step{Text: "Remove " + name + why, Command: command, Cuts: endsPod(b.Pod)}
 	}
-	if removeSandbox(b.Pod) != "" {
+	if removeSandbox(b.Pod) != "" && !b.Pod.IsContainer() {
 		return v.endSandbox(n, why)
 	}
 	if s := v.take(n, name+why); s.Command != "" {
 		return s
+	}
+	if removeSandbox(b.Pod) != "" {
+		return v.endSandbox(n, why)
 	}
 	if cutOff(b) != "" {
 		return v.cut(n, why)

@@ -85,7 +85,14 @@ func (s stories) holders(story document.Story) {
 		}
 		s.wrapped(6, fmt.Sprintf("      interface %s, MAC %s, evidence %s%s", cmp.Or(b.Interface, "unknown"), cmp.Or(b.MAC.String(), "unknown"), b.Evidence, weak))
 		if b.Pod != nil {
-			s.wrapped(6, fmt.Sprintf("      netns %s, pod UID %s", b.Netns, b.Pod.UID))
+			id := "pod UID " + b.Pod.UID
+			if b.Pod.IsContainer() {
+				id = strings.TrimSpace(b.Pod.Engine + " " + b.Pod.UID)
+			}
+			s.wrapped(6, fmt.Sprintf("      netns %s, %s", b.Netns, id))
+			if f := b.Facts; f != nil && f.Process != nil {
+				s.wrapped(6, fmt.Sprintf("      process %s (pid %d)", f.Process.Command, f.Process.PID))
+			}
 		}
 		s.wrapped(6, fmt.Sprintf("      first seen %s (%s ago), last seen %s ago",
 			b.FirstSeen.Local().Format("2006-01-02 15:04:05.000"), Age(b.FirstSeen), Age(b.LastSeen)))

@@ -61,6 +61,9 @@ func (p *Printer) Status(s document.Status) {
 		line("", "dropped %s", dropped)
 	}
 	line("Pod names", "%s", withError(runtimeText(s.Runtime), s.Runtime.CacheError))
+	for _, e := range s.Runtime.Engines {
+		line("Containers", "%s", withError(engineText(e), e.Error))
+	}
 	for _, b := range s.Books {
 		if b.Error == "" { // others are among those that are not checked
 			line("Books", "%s", say.BookStatus(b))
@@ -190,6 +193,10 @@ func runtimeText(r document.RuntimeStatus) string {
 		return "none: " + r.Error
 	}
 	return "none: no container runtime is configured"
+}
+
+func engineText(e document.EngineStatus) string {
+	return strings.TrimSpace(e.Name+" "+e.Version) + " at " + e.Socket + ", " + say.Plural(e.Containers, "container", "containers")
 }
 
 func withError(text, err string) string {

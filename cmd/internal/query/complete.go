@@ -3,7 +3,6 @@ package query
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,10 +33,14 @@ var selectors = map[string]func(b document.Binding) string{
 	},
 	"network": func(b document.Binding) string { return b.Network },
 	"namespace": func(b document.Binding) string {
-		namespace, _, _ := strings.Cut(b.Pod.String(), "/")
-		return namespace
+		return b.Pod.Detector().Namespace
 	},
-	"pod": func(b document.Binding) string { return b.Pod.String() },
+	"pod": func(b document.Binding) string {
+		if b.Pod.IsContainer() {
+			return b.Pod.Name
+		}
+		return b.Pod.String()
+	},
 }
 
 // completeAddress completes the only argument of a command: an address that is seen.

@@ -78,7 +78,7 @@ func eventName(parts ...string) string {
 // podNotice is the notice of one pod in a conflict; nil if the holder has no pod with a name.
 func podNotice(c document.Conflict, of int) *notice {
 	h := c.Holders[of]
-	if h.Pod == nil || len(c.Holders) < 2 {
+	if h.Pod == nil || h.Pod.IsContainer() || len(c.Holders) < 2 {
 		return nil
 	}
 	_, occurrence, _ := strings.Cut(c.ID, "-")
@@ -100,7 +100,7 @@ func podNotice(c document.Conflict, of int) *notice {
 		other = c.Holders[1]
 	}
 	n.related = new(nodeReference(other.Node))
-	if other.Pod != nil {
+	if other.Pod != nil && !other.Pod.IsContainer() {
 		n.related = new(podReference(other.Pod))
 	}
 	n.note = fmt.Sprintf("%s also has this pod's address %s%s", described(other), c.IP, inNetwork(c.Network))
@@ -120,6 +120,8 @@ func inNetwork(network string) string {
 
 func described(b document.Binding) string {
 	switch {
+	case b.Pod.IsContainer():
+		return fmt.Sprintf("%s on node %s", b.Pod, b.Node)
 	case b.Pod != nil:
 		return fmt.Sprintf("pod %s on node %s", b.Pod, b.Node)
 	case b.Netns == "host":

@@ -1,0 +1,136 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	api "github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/dupip/dupip/agent/books"
+	"github.com/dupip/dupip/document"
+)
+
+const (
+	// engineTimeout is how long an engine may take to list its containers: a judgement waits a little longer.
+	engineTimeout = time.Second
+	// maxContainers limits what is used of a list, maxEngineList the answer in bytes: a container takes about 1,500.
+	maxContainers = maxSandboxes
+	maxEngineList = 16 << 20
+)
+
+// DefaultEngineSockets are where Docker and Podman listen. Those of users are not asked: a user may answer anything.
+var DefaultEngineSockets = []string{"/run/docker.sock", "/run/podman/podman.sock"}
+
+// engine is a container engine without CRI: Docker, or Podman by Docker's API.
+type engine struct {
+	client *client.Client
+	status document.EngineStatus
+}
+
+// newEngine returns the engine at a socket, which need not exist.
+func newEngine(socket string) (*engine, error) {
+	transport := &http.Transport{
+		DisableKeepAlives: true, MaxResponseHeaderBytes: maxHeaders,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return books.DialHost(ctx, socket) },
+	}
+	c, err := client.New(client.WithHost("unix://"+socket), client.WithHTTPClient(&http.Client{Transport: transport}),
+		client.WithDialContext(transport.DialContext), client.WithResponseHook(func(r *http.Response) {
+			r.Body = struct {
+				io.Reader
+				io.Closer
+			}{io.LimitReader(r.Body, maxEngineList), r.Body}
+		}))
+	if err != nil {
+		return nil, fmt.Errorf("the container engine's socket %s: %w", socket, err)
+	}
+	return &engine{c, document.EngineStatus{Socket: socket}}, nil
+}
+
+// listed is a container that runs.
+type listed struct {
+	name string
+	// in is the container whose netns it is in, empty for its own.
+	in string
+	// given are the addresses that the engine gave it, in all of its networks.
+	given []netip.Prefix
+}
+
+// list lists the containers that run, by id. It sets the status. Without the socket there are none.
+func (e *engine) list(ctx context.Context) (all map[string]listed, err error) {
+	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
+	defer cancel()
+	defer func() {
+		e.status.Containers, e.status.Error = len(all), ""
+		if errors.Is(err, fs.ErrNotExist) {
+			err, e.status.Name = nil, ""
+		} else if err != nil {
+			e.status.Error = document.Text(err.Error(), maxText)
+		}
+	}()
+	if e.status.Name == "" {
+		version, err := e.client.ServerVersion(ctx, client.ServerVersionOptions{})
+		if err != nil {
+			return nil, err
+		}
+		e.status.Name, e.status.Version = "docker", document.Text(version.Version, maxTitle)
+		for _, part := range version.Components {
+			if strings.HasPrefix(part.Name, "Podman") {
+				e.status.Name = "podman"
+			}
+		}
+	}
+	list, err := e.client.ContainerList(ctx, client.ContainerListOptions{})
+	if err != nil {
+		e.status.Name = "" // another one may answer next time
+		return nil, err
+	}
+	tooManyContainers.Exceeded(max(len(list.Items)-maxContainers, 0))
+	all = make(map[string]listed, len(list.Items))
+	for _, c := range list.Items[:min(len(list.Items), maxContainers)] {
+		in, _ := strings.CutPrefix(c.HostConfig.NetworkMode, "container:")
+		all[c.ID] = listed{nameOf(c.Names), in, givenBy(&c)}
+	}
+	return all, nil
+}
+
+// nameOf returns the name of a container. Those with another slash are what links call it.
+func nameOf(names []string) string {
+	for _, name := range names {
+		if name = strings.TrimPrefix(name, "/"); !strings.Contains(name, "/") && validName(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// givenBy returns the addresses that the engine gave a container, none if that is not known.
+func givenBy(c *api.Summary) (given []netip.Prefix) {
+	if c.NetworkSettings == nil {
+		return nil
+	}
+	for _, n := range c.NetworkSettings.Networks {
+		if n == nil {
+			continue
+		}
+		for _, ip := range []netip.Addr{n.IPAddress, n.GlobalIPv6Address} {
+			if ip = ip.Unmap(); ip.IsGlobalUnicast() && ip.Zone() == "" {
+				given = append(given, netip.PrefixFrom(ip, ip.BitLen()))
+			}
+		}
+	}
+	if len(given) > maxIPs {
+		return nil // those that are left out would count as not given
+	}
+	slices.SortFunc(given, netip.Prefix.Compare)
+	return given
+}
