@@ -116,8 +116,6 @@ func (p Pod) String() string {
 	switch {
 	case p.Name == "":
 		return ""
-	case p.Engine == "systemd":
-		return "unit " + p.Name
 	case p.Engine != "":
 		return "container " + p.Name
 	}

@@ -69,8 +69,8 @@ type Pod struct {
 	Namespace string `cbor:"1,keyasint,omitzero"`
 	Name      string `cbor:"2,keyasint,omitzero"`
 	UID       string `cbor:"3,keyasint,omitzero"`
-	// Engine is the container engine if it is a container and no pod: "docker", "podman", "nerdctl", "nomad", "lxc", "nspawn", with
-	// "rootless " before it if it is a user's; or "systemd", whose unit has the name. It has no Namespace, and UID is the engine's full id.
+	// Engine is the container engine if it is a container and no pod: "docker", "podman", "nerdctl", "nomad", "lxc" or "nspawn", with
+	// "rootless " before it if it is a user's. It has no Namespace, and UID is the engine's full id.
 	Engine string `cbor:"4,keyasint,omitzero"`
 }
 

@@ -86,7 +86,7 @@ func (p *Pod) Detector() detector.Pod {
 	return detector.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Engine: p.Engine}
 }
 
-// IsContainer reports whether it is a container, or a unit, and no pod of Kubernetes.
+// IsContainer reports whether it is a container, and no pod of Kubernetes.
 func (p *Pod) IsContainer() bool { return p != nil && p.Engine != "" }
 
 // String returns what [detector.Pod] does, empty for an unknown pod.

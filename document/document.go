@@ -53,7 +53,7 @@ type Pod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid,omitzero"` // of a container its id
-	// Engine is that of a container, which has no namespace, "systemd" of a unit; absent for a pod.
+	// Engine is that of a container, which has no namespace; absent for a pod.
 	Engine string `json:"engine,omitzero"`
 	// CreatedAt is when the runtime made the pod's sandbox.
 	CreatedAt time.Time `json:"createdAt,omitzero"`

@@ -1,9 +1,11 @@
 package document
 
 import (
+	"fmt"
 	"net/netip"
 	"regexp"
 	"slices"
+	"strings"
 )
 
 // The bounds of facts: addresses, and bytes of the name of a process, as the kernel has it (TASK_COMM_LEN).
@@ -37,6 +39,15 @@ func (f *Facts) Check(ip netip.Addr) {
 	if m := f.Machine; m != nil && (!m.Prefix.IsValid() || m.Prefix.Addr() != ip || m.Device == "") {
 		f.Machine = nil
 	}
+}
+
+// String names the process, and its unit if it has one.
+func (p *Process) String() string {
+	text := strings.TrimSpace("process " + p.Command)
+	if p.Unit != "" {
+		text += " of " + p.Unit
+	}
+	return fmt.Sprintf("%s (pid %d)", text, p.PID)
 }
 
 // Alike reports whether what a judgement goes by is the same.

@@ -32,7 +32,7 @@ func TestFactsOfOthers(t *testing.T) {
 		},
 		"no process": func(hostile, want *Facts) { hostile.Process, want.Process = &Process{PID: -1, Command: "cat"}, nil },
 		"a long command": func(hostile, want *Facts) {
-			hostile.Process, want.Process = &Process{1, strings.Repeat("\x1b", 99)}, &Process{1, strings.Repeat("?", 12) + "…"}
+			hostile.Process, want.Process = &Process{PID: 1, Command: strings.Repeat("\x1b", 99)}, &Process{PID: 1, Command: strings.Repeat("?", 12) + "…"}
 		},
 		"another's address": func(hostile, want *Facts) {
 			hostile.Machine, want.Machine = &Machine{Device: "eth0", Prefix: netip.MustParsePrefix("10.0.0.1/24")}, nil

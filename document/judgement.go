@@ -35,7 +35,8 @@ const (
 // Process is a process of a netns, on the node.
 type Process struct {
 	PID     int    `json:"pid"`
-	Command string `json:"command"` // its name, at most 15 bytes
+	Command string `json:"command"`       // its name, at most 15 bytes
+	Unit    string `json:"unit,omitzero"` // the service of systemd that it belongs to
 }
 
 // Machine describes an address of a node itself.

@@ -90,6 +90,14 @@ func unescape(name string) string {
 	})
 }
 
+// UnitOf returns the service of systemd that a process belongs to, empty for none.
+func UnitOf(pid int) string {
+	if c := containerAt(pid); c.engine == unit && validName(c.name) {
+		return c.name
+	}
+	return ""
+}
+
 // containerAt returns the container of a process: by version 2, or by any hierarchy of version 1.
 func containerAt(pid int) (c container) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/cgroup", pid))

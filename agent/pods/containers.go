@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -32,7 +33,8 @@ var tooManyContainers = bounds.New("too many containers")
 // containers finds the containers of engines without CRI, by the cgroups of processes and by what the engines' sockets answer.
 type containers struct {
 	log     *slog.Logger
-	own     uint64 // inode of the node's netns
+	own     uint64    // inode of the node's netns
+	self    container // of this process: what else is in it has been made there, as by tests
 	engines []*engine
 	lines   *rate.Limiter
 	wake    chan struct{} // has a value when the schedule may have changed
@@ -48,7 +50,7 @@ type containers struct {
 func newContainers(log *slog.Logger, sockets []string) (c *containers, err error) {
 	c = &containers{
 		log: log, lines: rate.NewLimiter(rate.Every(time.Minute), logBurst), wake: make(chan struct{}, 1),
-		schedule: schedule{pending: make(map[uint64]struct{})},
+		self: containerAt(os.Getpid()), schedule: schedule{pending: make(map[uint64]struct{})},
 	}
 	if c.own, err = netns.Inode(netns.Self); err != nil {
 		return nil, err
@@ -145,22 +147,19 @@ func (c *containers) members() (members []member) {
 	})
 	for _, list := range processes {
 		slices.SortFunc(list, func(a, b member) int { return cmp.Compare(a.pid, b.pid) })
-		var best member
-		for _, m := range list { // whoever enters the netns of a container later is in another one, or in a unit
-			if m.container = containerAt(m.pid); m.container != (container{}) && (best.pid == 0 || best.engine == unit) {
-				best = m
+		for _, m := range list { // the first one: others may have entered the netns later
+			if m.container = containerAt(m.pid); m.container != (container{}) && m.engine != unit && m.container != c.self {
+				members = append(members, m)
+				break
 			}
-		}
-		if best.pid != 0 {
-			members = append(members, best)
 		}
 	}
 	return members
 }
 
 // list asks the engines for their containers, by their names; nobody if no container has an id.
-func (c *containers) list(ctx context.Context, members []member) map[string]map[string]listed {
-	lists := make(map[string]map[string]listed)
+func (c *containers) list(ctx context.Context, members []member) map[string]map[string]running {
+	lists := make(map[string]map[string]running)
 	if !slices.ContainsFunc(members, func(m member) bool { return m.id != "" }) {
 		return lists
 	}
@@ -179,7 +178,7 @@ func (c *containers) list(ctx context.Context, members []member) map[string]map[
 
 // identify returns what people call a container: what its engine lists, else what its cgroup says. It reports false for one of an engine that
 // is not known and does not list it: it may be a pod, which the container runtime names.
-func identify(c container, lists map[string]map[string]listed) (Change, bool) {
+func identify(c container, lists map[string]map[string]running) (Change, bool) {
 	for engine, list := range lists {
 		l, ok := list[c.id]
 		if !ok || c.engine != "" && c.engine != engine {

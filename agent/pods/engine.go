@@ -56,8 +56,8 @@ func newEngine(socket string) (*engine, error) {
 	return &engine{c, document.EngineStatus{Socket: socket}}, nil
 }
 
-// listed is a container that runs.
-type listed struct {
+// running is a container that runs.
+type running struct {
 	name string
 	// in is the container whose netns it is in, empty for its own.
 	in string
@@ -66,7 +66,7 @@ type listed struct {
 }
 
 // list lists the containers that run, by id. It sets the status. Without the socket there are none.
-func (e *engine) list(ctx context.Context) (all map[string]listed, err error) {
+func (e *engine) list(ctx context.Context) (all map[string]running, err error) {
 	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()
 	defer func() {
@@ -95,10 +95,10 @@ func (e *engine) list(ctx context.Context) (all map[string]listed, err error) {
 		return nil, err
 	}
 	tooManyContainers.Exceeded(max(len(list.Items)-maxContainers, 0))
-	all = make(map[string]listed, len(list.Items))
+	all = make(map[string]running, len(list.Items))
 	for _, c := range list.Items[:min(len(list.Items), maxContainers)] {
 		in, _ := strings.CutPrefix(c.HostConfig.NetworkMode, "container:")
-		all[c.ID] = listed{nameOf(c.Names), in, givenBy(&c)}
+		all[c.ID] = running{nameOf(c.Names), in, givenBy(&c)}
 	}
 	return all, nil
 }

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -137,7 +138,7 @@ func TestConnectionLog(t *testing.T) {
 			t.Errorf("step %d: logged %q, want %q", i+1, got, step.want)
 		}
 	}
-	if got, want := r.Status(), (Status{RuntimeStatus: document.RuntimeStatus{Socket: "/run/x.sock", Name: "x", Version: "1", Connected: true, Sandboxes: 3}}); got != want {
+	if got, want := r.Status(), (Status{RuntimeStatus: document.RuntimeStatus{Socket: "/run/x.sock", Name: "x", Version: "1", Connected: true, Sandboxes: 3}}); !reflect.DeepEqual(got, want) {
 		t.Errorf("status %+v, want %+v", got, want)
 	}
 	// A runtime that comes and goes all the time does not fill the log.

@@ -23,7 +23,7 @@ func TestParseSocket(t *testing.T) {
 		{"unix://", nil, false},
 		{"/" + strings.Repeat("x", 107), nil, false},
 	} {
-		got, err := parseSocket(test.text)
+		got, err := parseSocket(test.text, DefaultSockets)
 		if (err == nil) != test.ok {
 			t.Errorf("%q: error %v, want ok %v", test.text, err, test.ok)
 		}

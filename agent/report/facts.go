@@ -67,7 +67,7 @@ func (w *wanted) read() reading {
 			r.namespaces[inode] = found[inode]
 			if pid := found[inode].Pid; pid != 0 {
 				name, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
-				r.processes[inode] = document.Process{PID: pid, Command: document.Text(strings.TrimSuffix(string(name), "\n"), document.MaxCommand)}
+				r.processes[inode] = document.Process{PID: pid, Command: document.Text(strings.TrimSuffix(string(name), "\n"), document.MaxCommand), Unit: pods.UnitOf(pid)}
 			}
 		}
 	}

@@ -20,11 +20,15 @@ func IsConfiguredOnly(b document.Binding) bool { return b.Evidence == detector.C
 
 // Given says whether a holder was given its address; empty if that is not known.
 func Given(b document.Binding) string {
-	switch b.Given {
-	case detector.GivenUnknown:
+	switch container := b.Pod.IsContainer(); {
+	case b.Given == detector.GivenUnknown:
 		return ""
-	case detector.GivenYes:
+	case b.Given == detector.GivenYes && container:
+		return "was given the address by its engine"
+	case b.Given == detector.GivenYes:
 		return "was given the address by a network plugin"
+	case container:
+		return "was not given the address by its engine"
 	}
 	return "was not given the address by any network plugin"
 }

@@ -12,13 +12,16 @@ import (
 	"github.com/dupip/dupip/document/merge"
 )
 
-// Who names the holder as well as is known: the pod, else its netns, or a process of that if the netns has no name.
+// Who names the holder as well as is known: the pod or container, else its netns, or a process of that if the netns has no name.
 func Who(b document.Binding) string {
+	if f := b.Facts; b.Pod.IsContainer() && f != nil && f.Process != nil && strings.HasPrefix(b.Pod.UID, b.Pod.Name) {
+		return fmt.Sprintf("%s (%s)", b.Pod, f.Process) // its engine does not tell its name
+	}
 	if b.Pod != nil {
 		return b.Pod.String()
 	}
 	if f := b.Facts; f != nil && f.Process != nil && (b.Netns == "" || strings.HasPrefix(b.Netns, "net:[")) {
-		return strings.TrimSpace("process "+f.Process.Command) + fmt.Sprintf(" (pid %d)", f.Process.PID)
+		return f.Process.String()
 	}
 	unnamed := "unseen netns"
 	if b.NetnsCookie != 0 {

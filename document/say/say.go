@@ -106,7 +106,7 @@ func (v *voice) say(n int, format string, args ...any) string {
 
 // capital makes the first letter of a sentence large, but not that of a name.
 func capital(text string) string {
-	for _, word := range []string{"node ", "nodes ", "netns ", "process ", "container ", "unit "} {
+	for _, word := range []string{"node ", "nodes ", "netns ", "process ", "container "} {
 		if strings.HasPrefix(text, word) {
 			return strings.ToUpper(text[:1]) + text[1:]
 		}

@@ -1,6 +1,7 @@
 package apt
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -25,6 +26,9 @@ func Unpacked(suite string, packages ...string) (string, error) {
 	return lists.unpacked(folder, packages)
 }
 
+// longestName is that of a folder, less ".partial" (NAME_MAX, limits.h).
+const longestName = 255 - 8
+
 // unpacked is Unpacked of these lists, in a folder that holds packages of one suite.
 func (l Lists) unpacked(folder string, packages []string) (string, error) {
 	packages = slices.Clone(packages)
@@ -36,7 +40,11 @@ func (l Lists) unpacked(folder string, packages []string) (string, error) {
 		packages[i] = name + "=" + version
 	}
 	// In PATH, a colon would end the name.
-	dir := filepath.Join(folder, strings.ReplaceAll(strings.Join(packages, ","), ":", "%3a"))
+	name := strings.ReplaceAll(strings.Join(packages, ","), ":", "%3a")
+	if len(name) > longestName {
+		name = fmt.Sprintf("%s,%x", strings.ReplaceAll(packages[0], ":", "%3a"), sha256.Sum256([]byte(name)))
+	}
+	dir := filepath.Join(folder, name)
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}

@@ -41,7 +41,7 @@ func TestNamedBridges(t *testing.T) {
 			for i := range bridges {
 				bridge := fmt.Sprint("lan", i)
 				e.network(bridge, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 78, byte(i), 0}), 24))
-				first, second := e.run(bridge), e.run(bridge)
+				first, second := e.run("", bridge), e.run("", bridge)
 				l.Do(second.take(first.ip))
 				want[first.ip] = true
 			}
@@ -51,7 +51,10 @@ func TestNamedBridges(t *testing.T) {
 }
 
 // take gives the container an address more.
-func (c container) take(ip netip.Addr) error {
+func (c container) take(ip netip.Addr) error { return c.takeOn("eth0", ip) }
+
+// takeOn is take on a device.
+func (c container) takeOn(device string, ip netip.Addr) error {
 	ns, err := netns.GetFromPid(c.pid)
 	if err != nil {
 		return err
@@ -62,7 +65,7 @@ func (c container) take(ip netip.Addr) error {
 		return err
 	}
 	defer handle.Close()
-	eth0, err := handle.LinkByName("eth0")
+	eth0, err := handle.LinkByName(device)
 	if err != nil {
 		return err
 	}

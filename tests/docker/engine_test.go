@@ -33,11 +33,15 @@ disabled_plugins = [
   address = %q
 `
 
-// engine is Docker on a node, with an image that runs until it is stopped.
+// engine is Docker, or Podman with Docker's API, on a node, with an image that runs until it is stopped.
 type engine struct {
 	*lab.T
 	version string
+	socket  string
+	parent  string // cgroup of the containers
 	client  http.Client
+	daemon  *lab.Process
+	restart func() *lab.Process // starts another daemon
 }
 
 // startEngine starts the Docker of one of Debian's suites.
@@ -50,7 +54,7 @@ func startEngine(t *lab.T, n *lab.Node, suite string) *engine {
 	file := func(name string) string { return filepath.Join(dir, name) }
 	t.Do(os.WriteFile(file("containerd.toml"),
 		fmt.Appendf(nil, containerdConfig, file("root"), file("run"), file("containerd.sock")), 0o600))
-	launch := func(program string, args ...string) {
+	launch := func(program string, args ...string) *lab.Process {
 		cmd := exec.Command(filepath.Join(packages, "usr", program), args...)
 		// Each finds other programs of the packages, and the machine's runc.
 		cmd.Env = append(os.Environ(), fmt.Sprintf("PATH=%[1]s/usr/bin:%[1]s/usr/sbin:%s", packages, os.Getenv("PATH")))
@@ -61,24 +65,40 @@ func startEngine(t *lab.T, n *lab.Node, suite string) *engine {
 				t.Logf("log of %s:\n%s", program, p.Log())
 			}
 		})
+		return p
 	}
 	launch("bin/containerd", "--config", file("containerd.toml"))
-	launch("sbin/dockerd", "--containerd", file("containerd.sock"), "--host", "unix://"+file("docker.sock"), "--config-file", os.DevNull,
-		"--data-root", file("data"), "--exec-root", file("exec"), "--pidfile", file("pid"), "--storage-driver", "vfs",
-		"--cgroup-parent", "/"+filepath.Base(dir), "--exec-opt", "native.cgroupdriver=cgroupfs",
-		"--bridge", "none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--userland-proxy=false")
-	e := &engine{T: t}
-	e.client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", file("docker.sock"))
-	}}
-	t.Cleanup(e.client.CloseIdleConnections)
-	var about struct{ Version string }
-	t.Eventually("Docker", func() error { return e.call(http.MethodGet, "/version", nil, &about) })
-	e.version = about.Version
-	t.Do(cri.WriteSandboxImage(file("image.tar"), filepath.Base(dir)))
-	image, err := os.ReadFile(file("image.tar"))
-	t.Do(err, e.call(http.MethodPost, "/images/load", image, nil))
+	e := &engine{T: t, socket: file("docker.sock"), parent: "/" + filepath.Base(dir)}
+	e.restart = func() *lab.Process {
+		return launch("sbin/dockerd", "--containerd", file("containerd.sock"), "--host", "unix://"+e.socket, "--config-file", os.DevNull,
+			"--data-root", file("data"), "--exec-root", file("exec"), "--pidfile", file("pid"), "--storage-driver", "vfs",
+			"--exec-opt", "native.cgroupdriver=cgroupfs", "--live-restore",
+			"--bridge", "none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--userland-proxy=false")
+	}
+	e.daemon = e.restart()
+	e.begin(file("image.tar"), filepath.Base(dir))
 	return e
+}
+
+// begin waits for the engine and gives it an image, whose process has this argument.
+func (e *engine) begin(file, tag string) {
+	e.Helper()
+	e.client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", e.socket)
+	}}
+	e.Cleanup(e.client.CloseIdleConnections)
+	e.answers()
+	e.Do(cri.WriteSandboxImage(file, tag))
+	image, err := os.ReadFile(file)
+	e.Do(err, e.call(http.MethodPost, "/images/load", image, nil))
+}
+
+// answers waits until the engine answers.
+func (e *engine) answers() {
+	e.Helper()
+	var about struct{ Version string }
+	e.Eventually("the engine", func() error { return e.call(http.MethodGet, "/version", nil, &about) })
+	e.version = about.Version
 }
 
 // call calls the API, with an archive or a document.
@@ -127,24 +147,37 @@ func (e *engine) network(bridge string, subnet netip.Prefix) {
 
 // container is one that runs.
 type container struct {
-	pid int
-	ip  netip.Addr
+	name, id string
+	pid      int
+	ip       netip.Addr
 }
 
-// run starts a container in a network.
-func (e *engine) run(network string) container {
+// run starts a container in a network, or in the netns of another one.
+func (e *engine) run(name, network string) container {
 	e.Helper()
 	var made struct{ ID string }
-	e.Do(e.call(http.MethodPost, "/containers/create", map[string]any{
-		"Image": cri.SandboxImage, "HostConfig": map[string]any{"NetworkMode": network, "SecurityOpt": []string{"seccomp=unconfined"}},
+	e.Do(e.call(http.MethodPost, "/containers/create?name="+name, map[string]any{
+		"Image": cri.SandboxImage, "HostConfig": map[string]any{"NetworkMode": network, "CgroupParent": e.parent, "SecurityOpt": []string{"seccomp=unconfined"}},
 	}, &made))
-	e.Do(e.call(http.MethodPost, "/containers/"+made.ID+"/start", nil, nil))
+	e.Do(e.act(made.ID, "start"))
+	return e.inspect(made.ID, network)
+}
+
+// act does something with a container: start, restart, kill.
+func (e *engine) act(id, what string) error {
+	return e.call(http.MethodPost, "/containers/"+id+"/"+what, nil, nil)
+}
+
+// inspect returns a container by its name or id.
+func (e *engine) inspect(name, network string) container {
+	e.Helper()
 	var is struct {
+		ID, Name        string
 		State           struct{ Pid int }
 		NetworkSettings struct {
 			Networks map[string]struct{ IPAddress netip.Addr }
 		}
 	}
-	e.Do(e.call(http.MethodGet, "/containers/"+made.ID+"/json", nil, &is))
-	return container{is.State.Pid, is.NetworkSettings.Networks[network].IPAddress}
+	e.Do(e.call(http.MethodGet, "/containers/"+name+"/json", nil, &is))
+	return container{is.Name[1:], is.ID, is.State.Pid, is.NetworkSettings.Networks[network].IPAddress}
 }

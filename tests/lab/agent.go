@@ -30,7 +30,7 @@ const readyTimeout = 30 * time.Second
 var agents atomic.Uint32
 
 // StartAgent starts an agent on the node, with a node name, an API socket and a state
-// folder of its own, and without a container runtime; flags come after those and win.
+// folder of its own, and without a container runtime or engine; flags come after those and win.
 // It does not wait; see [Agent.WaitReady]. The lab stops the agent.
 func (n *Node) StartAgent(flags ...string) (*Agent, error) {
 	dir, err := TempDir()
@@ -40,7 +40,7 @@ func (n *Node) StartAgent(flags ...string) (*Agent, error) {
 	own := filepath.Join(dir, fmt.Sprintf("agent%d", agents.Add(1)))
 	return n.startAgent(own+".sock", append([]string{
 		"agent", "--node-name", n.ShortName(), "--api-socket", own + ".sock", "--state-dir", own,
-		"--cri-socket", "none", "--cni-conf-dir", "off", "--log-level", "debug",
+		"--cri-socket", "none", "--engine-socket", "none", "--cni-conf-dir", "off", "--log-level", "debug",
 	}, flags...))
 }
 

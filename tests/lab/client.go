@@ -19,6 +19,7 @@ type PodRef struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	UID       string `json:"uid,omitempty"`
+	Engine    string `json:"engine,omitempty"`
 }
 
 // Binding is one holder of one address, as the API has it. The lab has its own declaration, so that

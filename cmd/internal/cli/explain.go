@@ -90,9 +90,6 @@ func (s stories) holders(story document.Story) {
 				id = strings.TrimSpace(b.Pod.Engine + " " + b.Pod.UID)
 			}
 			s.wrapped(6, fmt.Sprintf("      netns %s, %s", b.Netns, id))
-			if f := b.Facts; f != nil && f.Process != nil {
-				s.wrapped(6, fmt.Sprintf("      process %s (pid %d)", f.Process.Command, f.Process.PID))
-			}
 		}
 		s.wrapped(6, fmt.Sprintf("      first seen %s (%s ago), last seen %s ago",
 			b.FirstSeen.Local().Format("2006-01-02 15:04:05.000"), Age(b.FirstSeen), Age(b.LastSeen)))

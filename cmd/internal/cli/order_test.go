@@ -13,8 +13,8 @@ import (
 // Each value of --sort-by puts first what comes first by it, whatever the others say.
 func TestOrders(t *testing.T) {
 	early, late := time.Unix(1, 0), time.Unix(2, 0)
-	first := document.Binding{IP: netip.MustParseAddr("10.0.0.9"), Network: "a", Holder: document.Holder{Node: "n1", Interface: "a", Pod: &document.Pod{Namespace: "a"}}, FirstSeen: early, LastSeen: early}
-	second := document.Binding{IP: netip.MustParseAddr("10.0.0.10"), Network: "b", Holder: document.Holder{Node: "n2", Interface: "b", Pod: &document.Pod{Namespace: "b"}}, FirstSeen: late, LastSeen: late}
+	first := document.Binding{IP: netip.MustParseAddr("10.0.0.9"), Network: "a", Holder: document.Holder{Node: "n1", Interface: "a", Pod: &document.Pod{Namespace: "a", Name: "x"}}, FirstSeen: early, LastSeen: early}
+	second := document.Binding{IP: netip.MustParseAddr("10.0.0.10"), Network: "b", Holder: document.Holder{Node: "n2", Interface: "b", Pod: &document.Pod{Namespace: "b", Name: "x"}}, FirstSeen: late, LastSeen: late}
 	check(t, BindingOrders, first, second)
 	check(t, ConflictOrders,
 		document.Conflict{IP: netip.MustParseAddr("10.0.0.9"), Network: "a", State: detector.Confirmed, SuspectedAt: early, Holders: []document.Binding{second, first}},
