@@ -233,8 +233,12 @@ func (a *Agent) newAudit(l *loop) *audit.Audit {
 			})
 		},
 	}
-	if a.opts.CNIConfDir != Off {
-		opts.Books = books.NewIPAM(a.opts.CNIConfDir)
+	switch dir := a.opts.CNIConfDir; dir {
+	case Off:
+	case Auto:
+		opts.Books = books.NewIPAM(a.pods.ConfDir)
+	default:
+		opts.Books = books.NewIPAM(func() string { return dir })
 	}
 	return audit.New(opts)
 }

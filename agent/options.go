@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,7 +42,8 @@ type Options struct {
 	CRISocket string
 	// EngineSocket is the socket of a container engine without CRI, for names of containers. Empty means the usual paths, "none" ids instead of names.
 	EngineSocket string
-	// CNIConfDir is the folder of the node in which CNI's networks are configured; [Off] for none.
+	// CNIConfDir is the folder of the node in which CNI's networks are configured; [Auto] for the one that the container runtime says,
+	// [Off] for none.
 	CNIConfDir string
 	// UnheldAfter is how long nobody must hold a reservation before that is a finding.
 	UnheldAfter time.Duration
@@ -81,6 +83,8 @@ const DefaultMinOverlap = time.Second
 const (
 	On  = "on"
 	Off = "off"
+	// Auto is the folder of CNI's networks that the container runtime says.
+	Auto = "auto"
 )
 
 // Check refuses what no agent can work with. It opens nothing, so that it needs neither rights nor the node. Errors are
@@ -101,14 +105,17 @@ func (o Options) Check() error {
 			return fmt.Errorf("--%s %s: must be %s", d.flag, d.value, d.allowed)
 		}
 	}
-	for _, p := range []struct{ flag, path, otherwise string }{
-		{"api-socket", o.APISocket, ""},
-		{"state-dir", o.StateDir, ""},
-		{"cni-conf-dir", o.CNIConfDir, Off},
+	for _, p := range []struct {
+		flag, path string
+		otherwise  []string
+	}{
+		{"api-socket", o.APISocket, nil},
+		{"state-dir", o.StateDir, nil},
+		{"cni-conf-dir", o.CNIConfDir, []string{Auto, Off}},
 	} {
 		// Commands in another folder, and the next agent, would look elsewhere.
-		if !filepath.IsAbs(p.path) && (p.otherwise == "" || p.path != p.otherwise) {
-			return fmt.Errorf("--%s %q: must be an absolute path%s", p.flag, p.path, strings.TrimSuffix(", or "+p.otherwise, ", or "))
+		if !filepath.IsAbs(p.path) && !slices.Contains(p.otherwise, p.path) {
+			return fmt.Errorf("--%s %q: must be %s", p.flag, p.path, strings.Join(append([]string{"an absolute path"}, p.otherwise...), ", or "))
 		}
 	}
 	for _, s := range []struct{ flag, value string }{{"capture", o.Capture}, {"configured-evidence", o.ConfiguredEvidence}, {"metrics-holders", o.MetricsHolders}} {

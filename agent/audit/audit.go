@@ -7,6 +7,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -117,7 +118,10 @@ func (a *Audit) Run(ctx context.Context) {
 func (a *Audit) read(ctx context.Context) (waiting bool, took time.Duration) {
 	r := reading{at: time.Now()}
 	var result Result
-	r.books, result.Err = a.opts.Books.Read()
+	var unread error
+	if r.books, unread = a.opts.Books.Read(); !errors.Is(unread, books.ErrNoFolder) { // a node may have no network of CNI
+		result.Err = unread
+	}
 	took = time.Since(r.at)
 	result.At, result.Books = r.at, r.books
 	if len(r.books) > 0 {
@@ -132,7 +136,7 @@ func (a *Audit) read(ctx context.Context) (waiting bool, took time.Duration) {
 		result.live, result.Lost = r.Live, countLost(result.Findings)
 		took += time.Since(began)
 	}
-	result.Unchecked, result.Blind = a.unchecked(&r, result.Err)
+	result.Unchecked, result.Blind = a.unchecked(&r, unread)
 	result.NoUnheld = r.Hidden != "" || !slices.ContainsFunc(r.books, r.seeksUnheld)
 	a.log(result.Findings)
 	a.mu.Lock()

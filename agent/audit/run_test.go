@@ -46,7 +46,7 @@ func begin(t *testing.T) *lab {
 	r := newReading(time.Now(), live("10.1.2.5", web))
 	l.node = r.Node
 	l.Audit = New(Options{
-		Log: slog.New(slog.NewTextHandler(&l.log, nil)), Books: books.NewIPAM(l.conf), Grace: time.Hour,
+		Log: slog.New(slog.NewTextHandler(&l.log, nil)), Books: books.NewIPAM(func() string { return l.conf }), Grace: time.Hour,
 		Sandboxes: func() pods.Sandboxes {
 			return pods.Sandboxes{Ready: r.sandboxes.Ready, Listed: l.listed, Complete: true}
 		},

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -25,10 +26,12 @@ func (a *Audit) unchecked(r *reading, err error) (list []Unchecked, blind bool) 
 	add := func(network, format string, args ...any) {
 		list = append(list, Unchecked{Network: network, Text: fmt.Sprintf(format, args...)})
 	}
+	noBook := errors.Is(err, books.ErrNoFolder)
 	if err != nil && len(r.books) > 0 {
 		add("", "some networks: %v", err)
 	} else if err != nil {
 		add("", "everything: %v", err)
+		list[0].NoBook = noBook
 	}
 	readable := 0
 	for _, b := range r.books {

@@ -16,7 +16,7 @@ import (
 
 // newAudit is one that compares the readings it is given.
 func newAudit() *Audit {
-	return New(Options{Books: books.NewIPAM("/etc/cni/net.d"), Grace: grace})
+	return New(Options{Books: books.NewIPAM(func() string { return "/etc/cni/net.d" }), Grace: grace})
 }
 
 // compare compares a reading, and returns what was not checked.

@@ -11,7 +11,6 @@ import (
 	"math"
 	"net/netip"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -60,6 +59,8 @@ type Reserved struct {
 	// Reservations are by address; nil if the store cannot be read, for the reason Err.
 	Reservations map[netip.Addr]Reservation
 	Err          error
+
+	subnets string // flannel's file with the ranges
 }
 
 // Covers reports whether an address may be given out by this book.
@@ -141,19 +142,24 @@ func versionOf(stat *unix.Stat_t) version { return version{stat.Ino, stat.Ctim} 
 // IPAM reads what the node's IPAM has reserved. It takes no lock, because an ADD must not wait for it: what it reads may
 // change meanwhile. It is not safe for concurrent use.
 type IPAM struct {
-	confDir string
+	folder  func() string
+	confDir string               // the folder of the last reading
 	last    map[string]*Reserved // by path of the store
 }
 
-// NewIPAM returns a reader for the networks that a folder of the node configures.
-func NewIPAM(confDir string) *IPAM { return &IPAM{confDir: confDir} }
+// NewIPAM returns a reader for the networks that a folder of the node configures, which may be another one each time.
+func NewIPAM(folder func() string) *IPAM { return &IPAM{folder: folder} }
 
-// Folder is the node's folder with the configuration.
-func (h *IPAM) Folder() string { return h.confDir }
+// ErrNoFolder says that the folder of the configuration does not exist.
+var ErrNoFolder = errors.New("does not exist on this node")
 
-// Read returns what is reserved now, by network. A configuration that does not exist has no networks; of one that cannot be
-// read in part, the error says what is missing, and the rest is returned.
+// Folder is the node's folder with the configuration that was read last.
+func (h *IPAM) Folder() string { return cmp.Or(h.confDir, h.folder()) }
+
+// Read returns what is reserved now, by network. The error is [ErrNoFolder], or of a configuration that cannot be read in part says what is
+// missing; the rest is returned.
 func (h *IPAM) Read() (all []*Reserved, err error) {
+	h.confDir = h.folder()
 	// One root for all: where the kernel refuses process 1's, the folder of the configuration tells whose root this is, and a
 	// store may be missing.
 	root, err := openRoot(h.confDir)
@@ -180,7 +186,7 @@ func (h *IPAM) Read() (all []*Reserved, err error) {
 func (h *IPAM) networks(root hostRoot) (networks []*Reserved, problem error) {
 	folder, err := root.open(h.confDir, fs.ModeDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, fmt.Errorf("%s %w", h.confDir, ErrNoFolder)
 	}
 	if err != nil {
 		return nil, err
@@ -204,94 +210,13 @@ func (h *IPAM) networks(root hostRoot) (networks []*Reserved, problem error) {
 		}
 		problem = cmp.Or(problem, failed)
 		if n := parseNetwork(data); n != nil {
+			if n.subnets != "" {
+				n.Ranges = flannelRanges(root, n.subnets)
+			}
 			networks = append(networks, n)
 		}
 	}
 	return networks, problem
-}
-
-// networkConfig is a CNI network configuration (CNI specification 1.1, "Network configuration format"), or one plugin of it.
-type networkConfig struct {
-	Name, Type string
-	Plugins    []networkConfig
-	IPAM       struct {
-		Type, DataDir string
-		rangeConfig
-		Ranges [][]rangeConfig
-	}
-}
-
-// rangeConfig is one of host-local's ranges.
-type rangeConfig struct{ Subnet, RangeStart, RangeEnd, Gateway string }
-
-// networkName matches the names that libcni accepts (ValidateNetworkName, github.com/containernetworking/cni/pkg/utils).
-var networkName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`)
-
-// parseNetwork returns the network of a configuration, nil if it has none of these books.
-func parseNetwork(data []byte) *Reserved {
-	var c networkConfig
-	if json.Unmarshal(data, &c) != nil || len(c.Name) > maxNetworkName || !networkName.MatchString(c.Name) {
-		return nil
-	}
-	for _, p := range append(c.Plugins, c) {
-		switch {
-		case p.Type == "flannel": // it delegates to host-local, with a range that is in a file of its own
-			p = networkConfig{Type: p.Type}
-		case slices.Contains(cnsPlugins, p.IPAM.Type):
-			return &Reserved{Book: BookAzureCNS, Network: c.Name, Plugin: p.Type, Store: cnsEndpoints}
-		case p.IPAM.Type != BookHostLocal:
-			continue
-		}
-		n := &Reserved{Book: BookHostLocal, Network: c.Name, Plugin: p.Type, Store: path.Join(cmp.Or(p.IPAM.DataDir, hostLocalDir), c.Name)}
-		for _, set := range append(p.IPAM.Ranges, []rangeConfig{p.IPAM.rangeConfig}) {
-			for _, r := range set {
-				if parsed, ok := r.parse(); ok && len(n.Ranges) < maxAddresses {
-					n.Ranges = append(n.Ranges, parsed)
-				} else if ok {
-					tooManyRanges.Exceeded(1)
-				}
-			}
-		}
-		return n
-	}
-	return nil
-}
-
-// parse returns a range with host-local's defaults (Range.Canonicalize, plugins/ipam/host-local/backend/allocator): the first
-// address of the subnet is the gateway's, the last one of IPv4 is for broadcasts.
-func (c rangeConfig) parse() (r Range, ok bool) {
-	subnet, err := netip.ParsePrefix(c.Subnet)
-	if err != nil || subnet.Bits() > subnet.Addr().BitLen()-2 {
-		return r, false // as "usePodCidr"
-	}
-	first := subnet.Masked().Addr().Next()
-	last := lastOf(subnet)
-	if last.Is4() {
-		last = last.Prev()
-	}
-	r = Range{First: first, Last: last, Gateway: first}
-	for _, set := range []struct {
-		to   *netip.Addr
-		text string
-	}{{&r.First, c.RangeStart}, {&r.Last, c.RangeEnd}, {&r.Gateway, c.Gateway}} {
-		if set.text == "" {
-			continue
-		}
-		if *set.to, err = netip.ParseAddr(set.text); err != nil {
-			return r, false
-		}
-	}
-	return r, r.First.Is4() == r.Last.Is4() && r.First.Is4() == r.Gateway.Is4() && r.First.Compare(r.Last) <= 0
-}
-
-// lastOf returns the last address of a subnet.
-func lastOf(subnet netip.Prefix) netip.Addr {
-	last := subnet.Masked().Addr().AsSlice()
-	for bit := subnet.Bits(); bit < 8*len(last); bit++ {
-		last[bit/8] |= 0x80 >> (bit % 8)
-	}
-	ip, _ := netip.AddrFromSlice(last)
-	return ip
 }
 
 // readStore reads the files of a store, which are named by their addresses. Others are host-local's own. Files that are those of

@@ -1,7 +1,9 @@
 package books
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -71,7 +73,7 @@ type store struct {
 
 func newStore(t *testing.T) *store {
 	dir := t.TempDir()
-	s := &store{t, filepath.Join(dir, "data", "pods"), NewIPAM(filepath.Join(dir, "conf"))}
+	s := &store{t, filepath.Join(dir, "data", "pods"), NewIPAM(func() string { return filepath.Join(dir, "conf") })}
 	s.must(os.MkdirAll(s.dir, 0o755))
 	s.must(os.MkdirAll(filepath.Join(dir, "conf"), 0o755))
 	s.must(os.WriteFile(filepath.Join(dir, "conf", "10-pods.conflist"), fmt.Appendf(nil,
@@ -203,11 +205,37 @@ func entryResult(e *Entry) *Result {
 	return e.Result
 }
 
+// Flannel's daemon writes the range of the node's pods into a file.
+func TestFlannel(t *testing.T) {
+	s := newStore(t)
+	subnets := filepath.Join(s.dir, "..", "subnet.env")
+	s.must(os.WriteFile(subnets, []byte("FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.3.1/24\nFLANNEL_IPV6_SUBNET=fd00:3::1/64\nFLANNEL_MTU=1450\n"), 0o600))
+	s.must(os.WriteFile(filepath.Join(s.book.Folder(), "10-pods.conflist"), fmt.Appendf(nil,
+		`{"name":"cbr0","plugins":[{"type":"flannel","subnetFile":%q}]}`, subnets), 0o600))
+	all, err := s.book.Read()
+	if err != nil || len(all) != 1 || fmt.Sprint(all[0].Ranges) != "[10.42.3.1-10.42.3.254 fd00:3::1-fd00:3::ffff:ffff:ffff:ffff]" {
+		t.Errorf("%+v, %v", all[0], err)
+	}
+	s.must(os.Remove(subnets))
+	if all, err := s.book.Read(); err != nil || len(all) != 1 || len(all[0].Ranges) > 0 {
+		t.Errorf("without the file: %+v, %v", all, err)
+	}
+}
+
+// A folder that is not there is no folder without networks.
+func TestNoFolder(t *testing.T) {
+	s := newStore(t)
+	s.must(os.RemoveAll(s.book.Folder()))
+	if all, err := s.book.Read(); !errors.Is(err, ErrNoFolder) && !errors.Is(err, fs.ErrPermission) || len(all) > 0 { // of process 1
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
 // A file of the configuration that cannot be read costs its network only.
 func TestUnreadableConfig(t *testing.T) {
 	s := newStore(t)
 	s.write("10.1.2.2", "aaaa\r\neth0")
-	s.must(os.Symlink("/etc/passwd", filepath.Join(s.book.confDir, "00-other.conf")))
+	s.must(os.Symlink("/etc/passwd", filepath.Join(s.book.Folder(), "00-other.conf")))
 	all, err := s.book.Read()
 	if err == nil || len(all) != 1 || text(all[0]) != "2:aaaa:eth0" {
 		t.Errorf("%d books, %v", len(all), err)

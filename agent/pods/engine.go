@@ -69,11 +69,13 @@ type running struct {
 func (e *engine) list(ctx context.Context) (all map[string]running, err error) {
 	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()
+	if errors.Is(books.CheckSocket(e.status.Socket), fs.ErrNotExist) {
+		e.status = document.EngineStatus{Socket: e.status.Socket}
+		return nil, nil
+	}
 	defer func() {
 		e.status.Containers, e.status.Error = len(all), ""
-		if errors.Is(err, fs.ErrNotExist) {
-			err, e.status.Name = nil, ""
-		} else if err != nil {
+		if err != nil {
 			e.status.Error = document.Text(err.Error(), maxText)
 		}
 	}()
@@ -97,8 +99,11 @@ func (e *engine) list(ctx context.Context) (all map[string]running, err error) {
 	tooManyContainers.Exceeded(max(len(list.Items)-maxContainers, 0))
 	all = make(map[string]running, len(list.Items))
 	for _, c := range list.Items[:min(len(list.Items), maxContainers)] {
-		in, _ := strings.CutPrefix(c.HostConfig.NetworkMode, "container:")
-		all[c.ID] = running{nameOf(c.Names), in, givenBy(&c)}
+		r := running{name: nameOf(c.Names), given: givenBy(&c)}
+		if id, ok := strings.CutPrefix(c.HostConfig.NetworkMode, "container:"); ok {
+			r.in = id
+		}
+		all[c.ID] = r
 	}
 	return all, nil
 }

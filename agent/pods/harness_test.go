@@ -52,6 +52,7 @@ func start(t testing.TB, opts pods.Options) *resolver {
 	t.Helper()
 	log := new(journal)
 	opts.Cache = cmp.Or(opts.Cache, t.TempDir()) // else what is on the machine, if it may be read, decides what is logged
+	opts.EngineSocket = cmp.Or(opts.EngineSocket, "none")
 	opts.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	p, err := pods.New(opts)
 	if err != nil {

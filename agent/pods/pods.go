@@ -105,6 +105,7 @@ type Resolver struct {
 	status    Status
 	listed    Sandboxes
 	none      bool // see Sandboxes.None
+	confDir   string
 
 	containers *containers
 	// The rest is Run's own.
@@ -258,6 +259,13 @@ func (r *Resolver) Status() Status {
 	status.Named, status.Pending = len(r.known), len(r.schedule.pending)
 	_, status.Engines = r.containers.state()
 	return status
+}
+
+// ConfDir returns the folder of the node with CNI's networks, as the runtime says it, or the usual one.
+func (r *Resolver) ConfDir() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return cmp.Or(r.confDir, books.ConfDir)
 }
 
 // publish publishes the names of the table.

@@ -217,7 +217,7 @@ func (r *Resolver) result(id string, info []byte) *books.Result {
 func (r *Resolver) connected(rt *runtime, sandboxes, omitted int) {
 	r.mu.Lock()
 	before := r.status
-	r.none = rt.cache != nil
+	r.none, r.confDir = rt.cache != nil, rt.confDir
 	r.status.RuntimeStatus = document.RuntimeStatus{
 		Socket: rt.socket, Name: rt.name, Version: rt.version, Connected: true,
 		Sandboxes: sandboxes, SandboxesOmitted: omitted, CacheError: before.CacheError,

@@ -3,6 +3,7 @@ package pods
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -88,6 +89,8 @@ var silenceGRPC = sync.OnceFunc(func() {
 // the runtime does.
 type runtime struct {
 	socket, name, version string
+	// confDir is the folder with CNI's networks, empty if the runtime does not say it.
+	confDir string
 
 	conn *grpc.ClientConn
 	cri  runtimeapi.RuntimeServiceClient
@@ -142,7 +145,19 @@ func dial(ctx context.Context, socket string) (*runtime, error) {
 		return nil, fmt.Errorf("connecting to %s: %w", socket, escapeError(err))
 	}
 	rt.name, rt.version = document.Text(version.GetRuntimeName(), maxTitle), document.Text(version.GetRuntimeVersion(), maxTitle)
+	status, err := cri.Status(ctx, &runtimeapi.StatusRequest{Verbose: true}, grpc.MaxCallRecvMsgSize(maxStatus))
+	if err == nil {
+		rt.confDir = confDir(status.GetInfo())
+	}
 	return rt, nil
+}
+
+// confDir returns the folder with CNI's networks from the verbose status of containerd, whose configuration that is (CniConfig,
+// github.com/containerd/containerd/internal/cri/config). Other runtimes do not say it.
+func confDir(info map[string]string) string {
+	var config struct{ CNI struct{ ConfDir string } }
+	_ = json.Unmarshal([]byte(info["config"]), &config)
+	return validPath(config.CNI.ConfDir)
 }
 
 func (rt *runtime) close() {

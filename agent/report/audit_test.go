@@ -54,7 +54,7 @@ func TestAuditOfSelection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReport(t, nil)
 		r.Books = audit.New(audit.Options{
-			Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Books: books.NewIPAM(filepath.Join(root, "conf")), Grace: time.Hour,
+			Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Books: books.NewIPAM(func() string { return filepath.Join(root, "conf") }), Grace: time.Hour,
 			Sandboxes: func() pods.Sandboxes { return *sandboxes.Load() }, Relist: func() {},
 			Node: func(context.Context) (audit.Node, error) { return audit.Node{Live: live, Hidden: *hidden.Load()}, nil },
 			Done: func(context.Context) {},

@@ -10,7 +10,6 @@ import (
 	"github.com/dupip/dupip/agent"
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/audit"
-	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
@@ -44,7 +43,7 @@ func (f *agentFlags) addTo(cmd *cobra.Command) {
 	flags.StringVar(&f.CRISocket, "cri-socket", "", "socket of the container runtime, for the names of pods; \"none\" for none (default: the usual paths)")
 	flags.StringVar(&f.EngineSocket, "engine-socket", "",
 		"socket of a container engine without CRI (Docker, Podman), for the names of containers; \"none\" for none (default: the usual paths)")
-	flags.StringVar(&f.CNIConfDir, "cni-conf-dir", books.ConfDir, "folder of the node in which CNI's networks are configured, to find what IPAM has reserved; \"off\" for none")
+	flags.StringVar(&f.CNIConfDir, "cni-conf-dir", agent.Auto, "folder of the node in which CNI's networks are configured, to find what IPAM has reserved; \"auto\": the container runtime says it; \"off\" for none")
 	flags.DurationVar(&f.UnheldAfter, "unheld-after", audit.DefaultGrace,
 		"how long a reservation must be without a sandbox before it is a finding of \"dupip audit\"; 1s to 24h")
 	flags.StringVar(&f.Capture, "capture", agent.On,

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,7 +79,7 @@ func TestRestarts(t *testing.T) {
 			for i := range 60 {
 				all = append(all, e.run(fmt.Sprint("web", i), "shop"))
 			}
-			e.named(a, all)
+			all = e.named(a, all)
 			done := make(chan error, len(all))
 			for _, c := range all {
 				go func() { done <- e.act(c.id, "restart?t=0") }()
@@ -86,7 +87,7 @@ func TestRestarts(t *testing.T) {
 			for range all {
 				l.Do(<-done)
 			}
-			e.named(a, all)
+			all = e.named(a, all)
 			if e.restart != nil {
 				e.daemon.Kill()
 				e.named(a, all)
@@ -165,9 +166,10 @@ func (e *engine) connect(what, network, id string) error {
 	return e.call(http.MethodPost, "/networks/"+network+"/"+what, map[string]any{"Container": id}, nil)
 }
 
-// named waits until the address of each container has its name.
-func (e *engine) named(a *lab.Agent, all []container) {
+// named waits until the address of each container has its name, and returns the containers as they are now, if the engine runs.
+func (e *engine) named(a *lab.Agent, all []container) []container {
 	e.Helper()
+	all = slices.Clone(all)
 	e.Eventually("the names", func() error {
 		list, err := a.Client.Bindings(e.Context(), netip.Addr{})
 		names := make(map[netip.Addr]lab.PodRef)
@@ -176,17 +178,17 @@ func (e *engine) named(a *lab.Agent, all []container) {
 				names[b.IP] = *b.Pod
 			}
 		}
-		for _, c := range all {
-			now := c
+		for i, c := range all {
 			if e.daemon == nil || e.daemon.Running() {
-				now = e.inspect(c.id, "shop")
+				all[i] = e.inspect(c.id, "shop")
 			}
-			if p := names[now.ip]; p.UID != c.id || p.Name != c.name {
-				err = errors.Join(err, fmt.Errorf("%s has %+v, want %+v", now.ip, p, now))
+			if p := names[all[i].ip]; p.UID != c.id || p.Name != c.name {
+				err = errors.Join(err, fmt.Errorf("%s has %+v, want %+v", all[i].ip, p, all[i]))
 			}
 		}
 		return err
 	})
+	return all
 }
 
 // noneBut checks that so many conflicts are over, and none is open, not even a suspicion.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +36,7 @@ func start(t *lab.T, opts pods.Options) *resolver {
 	if opts.Cache == "" {
 		opts.Cache = t.TempDir() // that of the machine has the pods of other tests, too
 	}
+	opts.EngineSocket = "none" // nor that of its engines
 	opts.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	p, err := pods.New(opts)
 	t.Do(err)
@@ -130,6 +132,9 @@ func TestNames(t *testing.T) {
 	l.Do(err)
 	r := start(l, pods.Options{Socket: "unix://" + c.Socket, Resync: time.Hour})
 	r.named(cookie(l, older.Netns), name(older))
+	if got := r.Resolver.ConfDir(); got != c.ConfDir() {
+		t.Errorf("the folder with CNI's networks is %s, want %s, as the runtime says", got, c.ConfDir())
+	}
 
 	late := c.run("late")
 	lateCookie := cookie(l, late.Netns)
@@ -177,7 +182,7 @@ func TestNames(t *testing.T) {
 	want := pods.Status{Named: 2, RuntimeStatus: document.RuntimeStatus{
 		Socket: c.Socket, Name: "containerd", Version: r.Status().Version, Connected: true, Sandboxes: 3,
 	}}
-	if got := r.Status(); got != want || got.Version == "" {
+	if got := r.Status(); !reflect.DeepEqual(got, want) || got.Version == "" {
 		t.Errorf("status %+v, want %+v", got, want)
 	}
 	if n := r.count("connected to the container runtime"); n != 1 {
