@@ -37,7 +37,7 @@ func newBookedBy(t *testing.T, o cri.Options, flags ...string) *booked {
 	l := lab.NewT(t)
 	r, err := cri.New(l.Lab, l.Node(""), o)
 	l.Do(err, r.Start(t.Context()))
-	return &booked{l, r, l.Agent(r.Node, append(flags, "--cri-socket", r.Socket, "--cni-conf-dir", r.ConfDir())...)}
+	return &booked{l, r, l.Agent(r.Node, append(flags, "--cri-socket", r.Socket, "--cni-conf-dir", "auto")...)}
 }
 
 // run makes a pod in the namespace shop, and waits until the agent knows its name.

@@ -57,7 +57,7 @@ func newShown(t *testing.T) *shown {
 	for i := range all {
 		r, err := cri.New(s.Lab, nodes[i], hostLocal("10.94.0.0/24"))
 		s.Do(err, r.Start(t.Context()))
-		a := s.Agent(nodes[i], append(nodes[i].ClusterFlags(), "--cri-socket", r.Socket, "--cni-conf-dir", r.ConfDir(), "--unheld-after", "2s")...)
+		a := s.Agent(nodes[i], append(nodes[i].ClusterFlags(), "--cri-socket", r.Socket, "--cni-conf-dir", "auto", "--unheld-after", "2s")...)
 		all[i] = &booked{s.T, r, a}
 	}
 	s.first, s.second = all[0], all[1]

@@ -40,7 +40,7 @@ func newUnread(t *testing.T, nodes int) *unread {
 			Scripts: map[string]string{"other-ipam": `exec "$(dirname "$0")/host-local"`},
 		})
 		u.Do(err, r.Start(t.Context()))
-		a, err := n.StartAgent(slices.Concat(n.ClusterFlags(), []string{"--cri-socket", r.Socket, "--cni-conf-dir", r.ConfDir()})...)
+		a, err := n.StartAgent(slices.Concat(n.ClusterFlags(), []string{"--cri-socket", r.Socket, "--cni-conf-dir", "auto"})...)
 		u.Do(err)
 		u.runtimes, u.agents = append(u.runtimes, r), append(u.agents, a)
 		u.kubernetes.AddNode(n.ShortName(), r)

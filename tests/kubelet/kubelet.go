@@ -21,9 +21,8 @@ import (
 type Kubelet struct {
 	// Runtime is the container runtime of the node.
 	Runtime *cri.Runtime
-	// HostPaths are where the paths of hostPath volumes are, and those that the agent opens below the root
-	// of process 1, because all nodes of a lab share one file system. An unknown path is an error. A test
-	// may add some.
+	// HostPaths are where the paths of hostPath volumes are, because all nodes of a lab share one file system. An unknown path is an error.
+	// A test may add some.
 	HostPaths map[string]string
 
 	manifest *manifest
@@ -43,7 +42,6 @@ func New(r *cri.Runtime, manifest string) (*Kubelet, error) {
 	k := &Kubelet{
 		Runtime: r,
 		HostPaths: map[string]string{
-			"/etc/cni/net.d": r.ConfDir(),
 			// The names of all nodes' namespaces are in one folder, as CNI has it.
 			"/run/netns":     "/run/netns",
 			"/var/lib/dupip": filepath.Join(r.Dir(), "host", "var", "lib", "dupip"),

@@ -28,8 +28,8 @@ type pod struct {
 }
 
 const (
-	// They have paths of the node that are not mounted: the agent opens them below the root of process 1.
-	confDirEnv, socketEnv = "DUPIP_CNI_CONF_DIR", "DUPIP_CRI_SOCKET"
+	// It has a path of the node that is not mounted: the agent opens it below the root of process 1.
+	socketEnv = "DUPIP_CRI_SOCKET"
 	// mountedRun is where the runtime's folder is mounted if the agent does not see that root.
 	mountedRun = "/run/containerd"
 	// defaultGrace is the default of terminationGracePeriodSeconds.
@@ -197,9 +197,6 @@ func (p *pod) env(list []corev1.EnvVar) ([]*runtimeapi.KeyValue, error) {
 		}
 		for _, earlier := range envs {
 			e.Value = strings.ReplaceAll(e.Value, "$("+earlier.Key+")", string(earlier.Value))
-		}
-		if path, ok := p.kubelet.HostPaths[e.Value]; ok && e.Name == confDirEnv {
-			e.Value = path
 		}
 		envs = append(envs, &runtimeapi.KeyValue{Key: e.Name, Value: []byte(e.Value)})
 	}
