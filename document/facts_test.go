@@ -86,7 +86,7 @@ func TestFactsOfReport(t *testing.T) {
 	for i := range c.Holders {
 		c.Holders[i].Facts = &Facts{
 			Behind: BehindAlive, GivenOthers: []netip.Addr{netip.MustParseAddr("10.0.0.9")}, NetnsPath: fmt.Sprint("/run/netns/cni-", i), NetnsInode: 4026531840,
-			Process: &Process{7, "cat"},
+			Process: &Process{PID: 7, Command: "cat"},
 		}
 	}
 	before := asJSON(t, c)

@@ -44,7 +44,7 @@ func newEngine(socket string) (*engine, error) {
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return books.DialHost(ctx, socket) },
 	}
 	c, err := client.New(client.WithHost("unix://"+socket), client.WithHTTPClient(&http.Client{Transport: transport}),
-		client.WithDialContext(transport.DialContext), client.WithResponseHook(func(r *http.Response) {
+		client.WithDialContext(transport.DialContext), client.WithHTTPResponseHook(func(r *http.Response) {
 			r.Body = struct {
 				io.Reader
 				io.Closer

@@ -212,7 +212,7 @@ func (v *voice) unknown(open string) string {
 	}
 	text := v.say(2, "It [is|was] not known which of %s [is|was] right.", open)
 	if yes := given(detector.GivenYes); len(yes) > 0 {
-		text += fmt.Sprintf(" %s %s given the address by the network plugin of %s node.", v.list(yes), either(len(yes), "was", "were each"), either(len(yes), "its", "their"))
+		text += " " + v.say(2, "%s %s given the address by the network plugin of %s node.", v.list(yes), either(len(yes), "was", "were each"), either(len(yes), "its", "their"))
 	}
 	if no := given(detector.GivenNo); len(no) > 0 {
 		text += fmt.Sprintf(" No network plugin gave it to %s.", v.list(no))

@@ -49,6 +49,9 @@ func generated(random *rand.Rand) document.Conflict {
 			if some() {
 				b.Pod.Sandbox = fmt.Sprintf("abcdef%07d", 100+n)
 			}
+			if !some() {
+				b.Pod = &document.Pod{Name: "web-" + id, UID: fmt.Sprintf("%064d", 100+n), Engine: pick([]string{"docker", "podman", "lxc"})}
+			}
 		}
 		switch {
 		case !some():
@@ -115,7 +118,8 @@ func TestAnyJudgement(t *testing.T) {
 		}
 		for _, s := range j.Steps {
 			isRead := strings.HasPrefix(s.Command, "kubectl get ") || strings.HasPrefix(s.Command, "calicoctl ") || strings.HasPrefix(s.Command, "grep ") || strings.HasPrefix(s.Command, "curl localhost:10090/debug/") ||
-				strings.HasPrefix(s.Command, "ip -o addr show to ") && !strings.Contains(s.Command, "&&")
+				strings.HasPrefix(s.Command, "ip -o addr show to ") && !strings.Contains(s.Command, "&&") ||
+				strings.HasPrefix(s.Command, "docker inspect ") || strings.HasPrefix(s.Command, "podman inspect ")
 			anywhere := strings.Contains(s.Command, "kubectl") || strings.HasPrefix(s.Command, "calicoctl ")
 			switch {
 			case isAboutMachines && (strings.Contains(fmt.Sprint(s), "-own") || s.Command != "" && !isRead):
@@ -135,7 +139,7 @@ func TestAnyJudgement(t *testing.T) {
 			commands++
 			for _, j := range j.Holders {
 				own := []string{
-					fmt.Sprint("own", j.Holder, " "), fmt.Sprintf("%08d-", 100+j.Holder), fmt.Sprintf("abcdef%07d", 100+j.Holder),
+					fmt.Sprint("own", j.Holder, " "), fmt.Sprintf("%08d-", 100+j.Holder), fmt.Sprintf("abcdef%07d", 100+j.Holder), fmt.Sprintf("%064d", 100+j.Holder),
 					fmt.Sprint("net:[", 9000+j.Holder, "]"), fmt.Sprint("/proc/", 7000+j.Holder, "/"),
 				}
 				hits := slices.ContainsFunc(own, func(id string) bool { return strings.Contains(s.Command+" ", id) })

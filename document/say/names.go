@@ -15,7 +15,7 @@ import (
 // Who names the holder as well as is known: the pod or container, else its netns, or a process of that if the netns has no name.
 func Who(b document.Binding) string {
 	if f := b.Facts; b.Pod.IsContainer() && f != nil && f.Process != nil && strings.HasPrefix(b.Pod.UID, b.Pod.Name) {
-		return fmt.Sprintf("%s (%s)", b.Pod, f.Process) // its engine does not tell its name
+		return fmt.Sprintf("%s (%s, pid %d)", b.Pod, f.Process.Command, f.Process.PID) // its engine does not tell its name
 	}
 	if b.Pod != nil {
 		return b.Pod.String()

@@ -38,7 +38,8 @@ func (v *voice) engines(text string) string {
 	if v.isPod() {
 		return text
 	}
-	return strings.NewReplacer("network plugin", "container engine", "CNI gave", "the engine gave").Replace(text)
+	return strings.NewReplacer("network plugin", "container engine", "CNI gave", "the engine gave",
+		"the IPAM of the pods before you delete one", "those who made the containers before you remove one").Replace(text)
 }
 
 // isPod reports whether a holder is a pod, or may be.

@@ -58,6 +58,15 @@ func process(b *document.Binding) {
 	b.Facts.NetnsPath, b.Facts.Process = "", &document.Process{PID: 4711, Command: "nginx"}
 }
 
+// container makes the holder one of an engine.
+func container(engine string) change {
+	return func(b *document.Binding) {
+		b.Pod = &document.Pod{Name: b.Pod.Name, UID: fmt.Sprintf("%064x", len(b.Pod.Name)), Engine: engine}
+		b.Netns, b.Facts.NetnsPath, b.Facts.Process = "net:[4026531840]", "", &document.Process{PID: 4711, Command: "nginx", Unit: ""}
+		b.Facts.Behind, b.Facts.CNINetwork = document.BehindAlive, ""
+	}
+}
+
 func host(device string, dynamic bool, since time.Time) change {
 	return func(b *document.Binding) {
 		b.Pod, b.Evidence, b.Netns, b.Interface = nil, detector.Host, "host", device
@@ -226,6 +235,20 @@ func situations() []situation {
 		{"not decided: a book of the whole cluster has only the node", with(judged(document.CauseUnknown, open, bothOpen, holder("web-0"), holder("db-11", node("b"))), func(c *document.Conflict) {
 			c.Books = []document.Book{{Kind: "azure", Covers: true, Reservation: &document.Reservation{Node: "n2"}}}
 		})},
+		{"a container that its engine did not give the address", judged(document.CauseByHand, certain, "0 remove not-given, 1 keep given",
+			holder("db", container("docker"), given(no), otherAddress), holder("web", container("docker"), given(yes)))},
+		{"containers of which nobody was given the address", judged(document.CauseByHand, likely, "1 remove newer, 0 keep older",
+			holder("a", container("podman"), given(no)), holder("bb", container("podman"), given(no), later(40)))},
+		{"a container and a pod", judged(document.CauseByHand, certain, "0 remove not-given, 1 keep given",
+			holder("db", container("docker"), given(no)), holder("api", given(yes)))},
+		{"not decided: containers of several engines, one without a name", judged(document.CauseUnknown, open, "0 open, 1 open, 2 open",
+			holder("web", container("docker"), given(yes)), holder("db-11", container("lxc"), node("b")),
+			holder("0123456789ab", container("rootless podman"), node("c"), func(b *document.Binding) {
+				b.Pod.UID, b.Facts.Process = strings.Repeat("0123456789ab0123", 4), &document.Process{PID: 4711, Command: "nginx"}
+			}))},
+		{"not decided: containers on bridges that may be local", judged(document.CauseUnknown, open, bothOpen,
+			holder("a", container("docker"), given(yes), func(b *document.Binding) { b.Bridge = "shop" }),
+			holder("bb", container("docker"), given(yes), node("b"), func(b *document.Binding) { b.Bridge = "shop" }))},
 		{"not decided: a node is among them, more books than are listed, and the last one was found at the start", crowded},
 	}...)
 	for _, past := range []situation{

@@ -95,6 +95,20 @@ func TestRestarts(t *testing.T) {
 				e.answers()
 				e.named(a, all)
 			}
+			// As Compose takes a project down.
+			for _, c := range all {
+				l.Do(e.call(http.MethodDelete, "/containers/"+c.id+"?force=true", nil, nil))
+			}
+			l.Do(e.call(http.MethodDelete, "/networks/shop", nil, nil))
+			l.Eventually("the end of all", func() error {
+				list, err := a.Client.Bindings(t.Context(), netip.Addr{})
+				for _, b := range list {
+					if b.Pod != nil {
+						err = errors.Join(err, fmt.Errorf("%s is still there", b.Pod.Name))
+					}
+				}
+				return err
+			})
 			e.noneBut(a, 0)
 		})
 	}

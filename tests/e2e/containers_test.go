@@ -33,7 +33,7 @@ func TestContainersWithoutSocket(t *testing.T) {
 		t.Cleanup(func() { _ = sleep.Process.Kill(); _ = sleep.Wait() })
 		l.Do(enter(filepath.Join(tag, cgroup), sleep.Process.Pid))
 		want = append(want, lab.PodRef{Name: ids[i][:12], UID: ids[i], Engine: []string{"docker", "podman"}[i]})
-		texts = append(texts, fmt.Sprintf("container %s (process sleep (pid %d))", ids[i][:12], sleep.Process.Pid))
+		texts = append(texts, fmt.Sprintf("container %s (sleep, pid %d)", ids[i][:12], sleep.Process.Pid))
 	}
 	l.Eventually("the names", func() error {
 		list, err := a.Client.Bindings(t.Context(), ip)

@@ -132,7 +132,7 @@ func TestNames(t *testing.T) {
 	l.Do(err)
 	r := start(l, pods.Options{Socket: "unix://" + c.Socket, Resync: time.Hour})
 	r.named(cookie(l, older.Netns), name(older))
-	if got := r.Resolver.ConfDir(); got != c.ConfDir() {
+	if got := r.ConfDir(); got != c.ConfDir() {
 		t.Errorf("the folder with CNI's networks is %s, want %s, as the runtime says", got, c.ConfDir())
 	}
 
