@@ -129,7 +129,7 @@ var parts = []part{
 
 	ofTests("builds", spare, 600, "two builds are the same, packages, licences, charts, the key", "./supply", "./release", "./deploy").with("-run=TestReproducibleBuild|TestVulncheck|TestRelease|TestChart|TestGossipKey").
 		needs("release").having(release).in("release"),
-	ofTests("docker", spare, 120, "real Dockers of two versions", "./docker").having(release).in("release"),
+	ofTests("docker", spare, 500, "real Dockers of two versions, and Podman", "./docker").having(release).in("release"),
 	{
 		name: "containerd", lane: spare, budget: 500, sets: []string{"release"}, install: "test",
 		script: `newest=$(go run -C tests ./apt/unpack sid containerd)
