@@ -30,6 +30,7 @@ import (
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/agent/notify"
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/probe"
@@ -55,7 +56,8 @@ type Agent struct {
 	watcher  *links.Watcher
 	audit    *audit.Audit
 	sender   *probe.Socket
-	cluster  Cluster // nil for an agent alone
+	cluster  Cluster          // nil for an agent alone
+	notifier *notify.Notifier // nil if it tells nobody
 	loop     *loop
 	closers  []io.Closer
 }
@@ -76,6 +78,10 @@ func New(opts Options) (_ *Agent, err error) {
 		}
 	}()
 	if a.node, err = ThisNode(opts.NodeName, opts.Version); err != nil {
+		return nil, err
+	}
+	opts.Notify.Log, opts.Notify.Self = opts.Log, a.node
+	if a.notifier, err = notify.New(opts.Notify); err != nil {
 		return nil, err
 	}
 	var initial *config.Config
@@ -251,7 +257,7 @@ func (a *Agent) reportOptions(l *loop) report.Options {
 		Do:       l.do,
 		Changed:  func() { l.SaveWithin(core.SaveInterval) },
 		Detector: l.Detector, Table: l.Table, Prober: l.Prober, Exchange: l.Exchange, Captured: l.captures,
-		Watcher: a.watcher, Pods: a.pods, Store: a.store, Config: a.config, Books: a.audit, Cluster: a.cluster,
+		Watcher: a.watcher, Pods: a.pods, Store: a.store, Config: a.config, Books: a.audit, Cluster: a.cluster, Notifications: a.notifier.Status,
 	}
 	if a.scrapes != nil {
 		opts.Metrics = a.scrapes.Addr().String()
@@ -300,6 +306,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	group.Go(func() error { return a.pods.Run(ctx) })
 	group.Go(func() error { a.audit.Run(ctx); return nil })
+	if a.notifier != nil {
+		group.Go(func() error { a.notifier.Run(ctx, a.loop.report); return nil })
+	}
 	group.Go(func() error {
 		return a.config.Run(ctx, func(c *config.Config) error {
 			a.watcher.SetIgnore(c.Ignored)

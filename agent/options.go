@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/exchange"
+	"github.com/dupip/dupip/agent/notify"
 	"github.com/dupip/dupip/agent/report"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector/cluster"
@@ -62,6 +63,8 @@ type Options struct {
 	Ready func()
 	// Version is shown in the status.
 	Version string
+	// Notify says whom the agent itself tells of conflicts; New fills in Log and Self.
+	Notify notify.Options
 }
 
 // Cluster is what the agent needs of the other nodes' agents. Its methods are safe for concurrent use
@@ -123,7 +126,7 @@ func (o Options) Check() error {
 			return fmt.Errorf("--%s %q: must be on or off", s.flag, s.value)
 		}
 	}
-	return nil
+	return o.Notify.Check()
 }
 
 // validNodeName admits the names of Kubernetes' nodes and of hosts. Commands that dupip prints have them.

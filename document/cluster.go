@@ -2,6 +2,8 @@ package document
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/dupip/dupip/detector/cluster"
@@ -19,6 +21,11 @@ type Coverage struct {
 	// Omitted counts the elements beyond the limit of a document.
 	Omitted int  `json:"omitted,omitzero"`
 	Partial bool `json:"partial,omitzero"` // something is missing or omitted
+}
+
+// Lacks reports whether the agent of a holder's node did not answer in time.
+func (c Coverage) Lacks(b Binding) bool {
+	return slices.ContainsFunc(c.Missing, func(name string) bool { return name == b.Node || strings.HasPrefix(name, b.Node+" (boot ") })
 }
 
 // Address is an address in its network.

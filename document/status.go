@@ -78,6 +78,20 @@ type Status struct {
 	Metrics        string          `json:"metrics,omitzero"`  // address of /metrics, empty if disabled
 	Networks       []NetworkStatus `json:"networks,omitzero"` // those in the configuration
 	Cluster        ClusterStatus   `json:"cluster"`
+	// Notifications are those whom the agent itself tells of conflicts.
+	Notifications []NotificationStatus `json:"notifications,omitzero"`
+}
+
+// NotificationStatus is one whom the agent tells of conflicts. The numbers count notifications since its start.
+type NotificationStatus struct {
+	Kind    string    `json:"kind"` // "alertmanager" or "program"
+	To      string    `json:"to"`   // its URL or path
+	Sent    uint64    `json:"sent"`
+	Failed  uint64    `json:"failed"`
+	Dropped uint64    `json:"dropped"`
+	SentAt  time.Time `json:"sentAt,omitzero"`
+	// Error is why the last one failed.
+	Error string `json:"error,omitzero" text:"sentence"`
 }
 
 // DADFailed is an address of a pod whose IPv6 duplicate address detection failed.

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/dupip/dupip/detector"
@@ -107,7 +106,7 @@ func compare(known []document.Conflict, now document.Conflicts, q document.Query
 		left := byAddress[document.Address{Network: c.Network, IP: c.IP}]
 		switch {
 		case !slices.ContainsFunc(left, func(other document.Conflict) bool { return other.ID == c.ID }):
-		case now.Omitted > 0 || !answered(c, now.Missing, q.Node):
+		case now.Omitted > 0 || !answered(c, now.Coverage, q.Node):
 			open = append(open, c)
 		case c.State == detector.Suspected:
 			add("faded", c, c)
@@ -120,11 +119,9 @@ func compare(known []document.Conflict, now document.Conflicts, q document.Query
 
 // answered reports whether the node of any holder was asked and is not missing: it would have the conflict. only is the node that
 // was asked, empty for all.
-func answered(c document.Conflict, missing []string, only string) bool {
+func answered(c document.Conflict, asked document.Coverage, only string) bool {
 	return slices.ContainsFunc(c.Holders, func(b document.Binding) bool {
-		return (only == "" || b.Node == only) && !slices.ContainsFunc(missing, func(name string) bool {
-			return name == b.Node || strings.HasPrefix(name, b.Node+" (boot ")
-		})
+		return (only == "" || b.Node == only) && !asked.Lacks(b)
 	})
 }
 

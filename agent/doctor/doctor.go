@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dupip/dupip/agent/notify"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/document"
 )
@@ -70,6 +71,7 @@ type Options struct {
 	KeyFile       string // empty for none
 	NeedsKey      bool   // an agent with this Bind needs KeyFile
 	Version       string // of this program, to be compared with the agent's
+	Notify        notify.Options
 
 	// CountKeys, CheckPort and Resolve are the agent's functions to read its keys, to listen at an address
 	// (empty for all) and to resolve Join; Resolve also returns the entries without an address. They are
@@ -136,6 +138,8 @@ var checks = slices.Concat([]check{
 	{"books", checkBooks, 0},
 	{"state dir", checkStateDir, 0},
 	{"config", checkConfig, 0},
+	{"alertmanager", checkAlertmanagers, 0},
+	{"on conflict", checkProgram, 0},
 })
 
 // Run examines the node from the calling process's namespaces, in about a second. It abandons a check

@@ -79,6 +79,21 @@ func (m *Metrics) exportParts(open []detector.Conflict, out *series) {
 	if m.sources.Books != nil {
 		exportBooks(m.sources.Books(open), out)
 	}
+	if m.sources.Notifications != nil {
+		exportNotifications(m.sources.Notifications(), out)
+	}
+}
+
+func exportNotifications(all []document.NotificationStatus, out *series) {
+	sums := make(map[[2]string]uint64)
+	for _, n := range all {
+		for result, figure := range map[string]uint64{"sent": n.Sent, "failed": n.Failed, "dropped": n.Dropped} {
+			sums[[2]string{n.Kind, result}] += figure
+		}
+	}
+	for of, sum := range sums {
+		out.add(notifications, float64(sum), of[0], of[1])
+	}
 }
 
 func exportCluster(s cluster.Status, members []cluster.Member, out *series) {

@@ -179,6 +179,8 @@ type Sources struct {
 	State  func() (written time.Time, bytes int, err error) // as [state.Store.Status]
 	Config func() (loadedAt time.Time, err error)           // as [config.Watcher.Status]
 	Books  func(open []detector.Conflict) BookStats         // open are those of LoopStats, nil if Loop has failed
+	// Notifications are those whom the agent tells of conflicts.
+	Notifications func() []document.NotificationStatus
 
 	Log *slog.Logger // for a failure of Loop, at debug level; may be nil
 }

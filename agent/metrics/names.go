@@ -133,6 +133,10 @@ var (
 		"When the active configuration was read.")
 )
 
+// Whom the agent itself tells of conflicts.
+var notifications = counter("dupip_notifications_total",
+	"Notifications about conflicts, by whom they are to and what became of them. An alert counts each time that it is sent.", "to", "result")
+
 // The books: what IPAM has reserved.
 var (
 	auditFindings = gauge("dupip_audit_findings",

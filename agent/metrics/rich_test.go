@@ -11,6 +11,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 250e6, time.UTC)
@@ -117,6 +118,11 @@ func rich() Sources {
 		Pods:   func() (bool, int) { return true, 21 },
 		State:  func() (time.Time, int, error) { return noon, 4096, errors.New("no space left on device") },
 		Config: func() (time.Time, error) { return noon, nil },
+		Notifications: func() []document.NotificationStatus {
+			return []document.NotificationStatus{
+				{Kind: "alertmanager", To: "http://a:9093", Sent: 12, Failed: 3}, {Kind: "alertmanager", To: "http://b:9093", Sent: 4}, {Kind: "program", To: "/bin/tell", Dropped: 2},
+			}
+		},
 		Books: func([]detector.Conflict) BookStats {
 			return BookStats{
 				Findings: map[string]int{"unreserved": 2, "mismatched": 0, "unheld": 7, "in_conflict": 1, "misrouted": 4},

@@ -17,7 +17,7 @@ func (r *Report) Sources() metrics.Sources {
 			err = r.Do(ctx, func() { stats = r.loopStats() })
 			return stats, err
 		},
-		State: r.Store.Status,
+		State: r.Store.Status, Notifications: r.Notifications,
 	}
 	// A part that is switched off has no metrics; zeros would look like a problem.
 	if !r.Pods.Status().Disabled {

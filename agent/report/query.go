@@ -31,6 +31,15 @@ func (r *Report) Conflicts(ctx context.Context, q document.Query) (document.Conf
 	return compose(ctx, r, q, cluster.QueryConflicts, (*collect.Collection).Conflicts)
 }
 
+// Spans returns which networks have the pods of several nodes.
+func (r *Report) Spans(ctx context.Context) (spans func(network string) bool, err error) {
+	err = r.Do(ctx, func() { spans = collect.Rules(r.Table.Config()).ClusterWide })
+	if r.alone() {
+		spans = func(string) bool { return false }
+	}
+	return spans, err
+}
+
 // Explain implements [api.Backend].
 func (r *Report) Explain(ctx context.Context, q document.Query) (document.Explanation, error) {
 	q.Cluster = q.Cluster && !r.alone()

@@ -74,6 +74,8 @@ type Options struct {
 	Store   *state.Store
 	Config  *config.Watcher
 	Books   *audit.Audit
+	// Notifications says whom the agent tells of conflicts; nil for nobody.
+	Notifications func() []document.NotificationStatus
 }
 
 // Report makes documents. It implements [api.Backend] and is safe for concurrent use, except the
@@ -107,6 +109,9 @@ func New(opts Options) *Report {
 	}
 	if opts.Changed == nil {
 		opts.Changed = func() {}
+	}
+	if opts.Notifications == nil {
+		opts.Notifications = func() []document.NotificationStatus { return nil }
 	}
 	r := &Report{
 		Options: opts,

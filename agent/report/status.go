@@ -43,6 +43,7 @@ func (r *Report) Status(ctx context.Context, q document.Query) (document.Status,
 		HostAddresses:   []string{},
 		Cluster:         r.clusterStatus(),
 		Metrics:         r.Metrics,
+		Notifications:   r.Notifications(),
 	}
 	loadedAt, err := r.Config.Status()
 	doc.Config = document.ConfigStatus{Path: r.ConfigPath, LoadedAt: loadedAt.Round(0), Error: text(err)}

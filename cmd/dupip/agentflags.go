@@ -62,13 +62,20 @@ func (f *agentFlags) addTo(cmd *cobra.Command) {
 	flags.StringVar(&f.members.KeyFile, "gossip-key-file", "",
 		"file with base64 keys for gossip, one per line: the first encrypts, all decrypt; read again when it changes. Required unless --bind is a loopback address")
 	flags.IntVar(&f.replicas, "replicas", gossip.DefaultReplicas, fmt.Sprintf("how many nodes keep each address; 1 to %d", gossip.MaxReplicas))
+	flags.StringSliceVar(&f.Notify.Alertmanagers, "alertmanager", nil,
+		"URL of an Alertmanager to which the agent sends its confirmed conflicts; repeatable. For hosts without Prometheus")
+	flags.StringVar(&f.Notify.HTTPConfig, "alertmanager-http-config", "",
+		"file with Prometheus's HTTP client configuration for --alertmanager: TLS, passwords; read again when it changes")
+	flags.StringVar(&f.Notify.Program, "on-conflict", "",
+		"program to run, without arguments, when a conflict of this node is confirmed or has ended: its standard input has that as JSON")
+	flags.StringVar(&f.Notify.User, "on-conflict-user", "", "ordinary user as whom --on-conflict runs (default: root, without capabilities)")
 	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	query.Complete(cmd, "attach", attachModes...)
 	query.Complete(cmd, "capture", agent.On, agent.Off)
 	query.Complete(cmd, "configured-evidence", agent.On, agent.Off)
 	query.Complete(cmd, "metrics-holders", agent.On, agent.Off)
-	query.CompletePaths(cmd, "api-socket", "config", "state-dir", "cri-socket", "engine-socket", "cni-conf-dir", "gossip-key-file")
+	query.CompletePaths(cmd, "api-socket", "config", "state-dir", "cri-socket", "engine-socket", "cni-conf-dir", "gossip-key-file", "alertmanager-http-config", "on-conflict")
 	query.Complete(cmd, "log-level", logging.Levels...)
 	query.Complete(cmd, "log-format", logging.Formats...)
 }
@@ -98,6 +105,7 @@ func (f *agentFlags) check(stderr io.Writer, flags *pflag.FlagSet) (err error) {
 	if f.replicas < 1 || f.replicas > gossip.MaxReplicas {
 		return fmt.Errorf("--replicas %d: must be 1 to %d", f.replicas, gossip.MaxReplicas)
 	}
+	f.Notify.Cluster = f.members.Label
 	if err := f.Check(); err != nil {
 		return err
 	}

@@ -36,6 +36,7 @@ Run it as root where the agent runs: on the node, or in the agent's container. G
 				StateDir: f.StateDir, ConfigFile: f.Config, Bind: f.members.Bind, GossipPort: f.members.Port, Join: f.members.Join,
 				KeyFile: f.members.KeyFile, Version: buildVersion(),
 				CountKeys: transport.CountKeys, CheckPort: checkPort, Resolve: members.Resolve,
+				Notify:   f.Notify,
 				NeedsKey: members.CheckKey(members.Options{Bind: f.members.Bind}) != nil,
 			}
 			report := doctor.Run(cmd.Context(), opts)

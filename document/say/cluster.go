@@ -34,6 +34,15 @@ func claimant(pairs []document.Pair) (node string, others []string) {
 	return node, others
 }
 
+// Claimant returns the node, with the number of others, about which there is one thing to do in place of one about each address that it
+// shares: [Entries] has it. has reports whether a conflict is one of these. It is empty if there is none.
+func Claimant(doc document.Conflicts) (node string, others int, has func(document.Conflict) bool) {
+	node, names := claimant(doc.Pairs)
+	return node, len(names), func(c document.Conflict) bool {
+		return slices.ContainsFunc(doc.Pairs, func(p document.Pair) bool { return claims(p, node) && isBetween(c, p) })
+	}
+}
+
 // claims reports whether a pair is one of a claimant.
 func claims(p document.Pair, node string) bool { return node != "" && slices.Contains(p.Nodes, node) }
 

@@ -221,6 +221,22 @@ func Do(c *document.Conflict) (list []Entry) {
 	return list
 }
 
+// Plain is a list of what to do as lines of text, for those who cannot wrap it: each command on a line of its own.
+func Plain(list []Entry) string {
+	var lines []string
+	for _, e := range list {
+		if head := e.Head(); head != "" {
+			lines = append(lines, head)
+		}
+		for _, s := range e.Steps {
+			if lines = append(lines, "- "+Head(s)); s.Command != "" {
+				lines = append(lines, strings.TrimSuffix(s.Command, "\n"))
+			}
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
 // Head is what a step says before its command, which follows if it ends with a colon.
 func Head(s document.Step) string {
 	var text strings.Builder

@@ -22,7 +22,8 @@ import (
 // Where the parts listen, in a netns of their own.
 const (
 	prometheusAddress   = "127.0.0.1:9090"
-	alertmanagerAddress = "127.0.0.1:9093"
+	alertmanagerPort    = "9093"
+	alertmanagerAddress = "127.0.0.1:" + alertmanagerPort
 	webhookAddress      = "127.0.0.1:9099"
 )
 
@@ -66,11 +67,7 @@ func (a alert) String() string {
 // with all their times divided by hurry; 1 leaves them as they are.
 func newMonitoring(t *lab.T, agents []*lab.Agent, hurry int) *monitoring {
 	t.Helper()
-	d := &monitoring{t: t, node: t.Node("desk"), dir: t.TempDir()}
-	d.client = d.node.HTTPClient()
-	d.client.Timeout = 10 * time.Second
-	d.listen()
-
+	d := newDesk(t)
 	rules, err := os.ReadFile("../../deploy/alerts.yaml")
 	t.Do(err)
 	d.write("alerts.yaml", hurried(string(rules), hurry))
@@ -86,26 +83,52 @@ func newMonitoring(t *lab.T, agents []*lab.Agent, hurry int) *monitoring {
 			map[string]any{"static_configs": targetsOf(alertmanagerAddress)},
 		}},
 	})
-	d.writeYAML("alertmanager.yaml", runbookConfig(t))
-
-	d.alertmanager, err = startProcess(d.node, []string{"prometheus-alertmanager", "alertmanager"},
-		"--config.file", filepath.Join(d.dir, "alertmanager.yaml"), "--storage.path", filepath.Join(d.dir, "alertmanager"),
-		"--web.listen-address", alertmanagerAddress, "--cluster.listen-address", "")
-	t.Do(err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("log of Alertmanager:\n%s", d.alertmanager.Log())
 			t.Logf("log of Prometheus:\n%s", d.prometheus.Log())
 		}
 	})
 	d.startPrometheus()
-	d.eventually("Alertmanager", func() error {
-		return getJSON(t.Context(), d.client, "http://"+alertmanagerAddress+"/-/ready", nil)
-	})
+	d.startAlertmanager()
 	d.eventually("all agents in Prometheus", func() error {
 		return d.yields(`up == 1 and on (instance) dupip_build_info`, len(agents))
 	})
 	return d
+}
+
+// newDesk is the node with the webhook, and the configuration of Alertmanager.
+func newDesk(t *lab.T) *monitoring {
+	t.Helper()
+	d := &monitoring{t: t, node: t.Node("desk"), dir: t.TempDir()}
+	d.client = d.node.HTTPClient()
+	d.client.Timeout = 10 * time.Second
+	d.listen()
+	d.writeYAML("alertmanager.yaml", runbookConfig(t))
+	t.Cleanup(func() {
+		if t.Failed() && d.alertmanager != nil {
+			t.Logf("log of Alertmanager:\n%s", d.alertmanager.Log())
+		}
+	})
+	return d
+}
+
+// startAlertmanager starts it, for the first time or again, for other nodes, too.
+func (d *monitoring) startAlertmanager() {
+	d.t.Helper()
+	d.alertmanager = d.launchAlertmanager("alertmanager", alertmanagerPort)
+	d.eventually("Alertmanager", func() error {
+		return getJSON(d.t.Context(), d.client, "http://"+alertmanagerAddress+"/-/ready", nil)
+	})
+}
+
+// launchAlertmanager starts one with the configuration and the storage of a name.
+func (d *monitoring) launchAlertmanager(name, port string, flags ...string) *lab.Process {
+	d.t.Helper()
+	p, err := startProcess(d.node, []string{"prometheus-alertmanager", "alertmanager"}, append(flags,
+		"--config.file", filepath.Join(d.dir, name+".yaml"), "--storage.path", filepath.Join(d.dir, name),
+		"--web.listen-address", ":"+port, "--cluster.listen-address", "")...)
+	d.t.Do(err)
+	return p
 }
 
 // startPrometheus starts it, for the first time or again.

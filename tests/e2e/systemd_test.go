@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,6 +42,7 @@ func TestUnit(t *testing.T) {
 		}
 		return err
 	})
+	tellsProgram(l, systemd)
 	for _, command := range [][]string{{"dupip", "status"}, {"systemctl", "reload", "dupip"}, {"systemctl", "is-active", "dupip"}, {"systemctl", "stop", "dupip"}} {
 		out, err := systemd.Run(t.Context(), command...)
 		if err != nil || strings.Contains(out, "problem") {
@@ -53,6 +56,36 @@ func TestUnit(t *testing.T) {
 	if state, err := systemd.Run(t.Context(), "ls", "/var/lib/dupip"); err != nil || !strings.Contains(state, "state.json") {
 		t.Errorf("the state directory has %q, %v", state, err)
 	}
+}
+
+// tellsProgram adds the drop-in by which the agent runs a program: it has the user's rights, and none of the agent's.
+func tellsProgram(l *lab.T, systemd *lab.Systemd) {
+	l.Helper()
+	folder := filepath.Join(systemd.Root, "etc/systemd/system/dupip.service.d")
+	dropIn, err := os.ReadFile("../../deploy/systemd/on-conflict.conf")
+	l.Do(err, os.Mkdir(folder, 0o755), os.WriteFile(filepath.Join(folder, "on-conflict.conf"), dropIn, 0o644))
+	const own = "[Service]\nEnvironment=DUPIP_ON_CONFLICT=/usr/local/bin/tell DUPIP_ON_CONFLICT_USER=nobody\n"
+	l.Do(os.WriteFile(filepath.Join(folder, "test.conf"), []byte(own), 0o644))
+	const program = "#!/bin/sh\ngrep -E '^(Uid|Groups|CapPrm|NoNewPrivs):' /proc/self/status\njq -r .conflict.ip\n"
+	l.Do(os.WriteFile(filepath.Join(systemd.Root, "usr/local/bin/tell"), []byte(program), 0o755))
+	for _, command := range [][]string{{"systemctl", "daemon-reload"}, {"systemctl", "restart", "dupip"}} {
+		_, err := systemd.Run(l.Context(), command...)
+		l.Do(err)
+	}
+	l.Eventually("the program is told of the conflict, which is verified again", func() error {
+		log, err := os.ReadFile(filepath.Join(systemd.Root, "run/agent.log"))
+		for line := range strings.Lines(string(log)) {
+			if strings.Contains(line, "told the program of a conflict") {
+				for _, want := range []string{"type=confirmed", "Uid: 65534 65534 65534 65534", "Groups: / ", "CapPrm: 0000000000000000", "NoNewPrivs: 1", "10.244.1.7"} {
+					if !strings.Contains(line, want) {
+						return lab.Final(fmt.Errorf("%q does not have %q", line, want))
+					}
+				}
+				return nil
+			}
+		}
+		return errors.Join(err, errors.New("the log does not say so"))
+	})
 }
 
 func sameLines(a, b string) bool {

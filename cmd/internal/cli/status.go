@@ -75,6 +75,9 @@ func (p *Printer) Status(s document.Status) {
 	if s.Config.Path != "" {
 		line("Config", "%s", withError(fmt.Sprintf("%s, read %s ago", s.Config.Path, Age(s.Config.LoadedAt)), s.Config.Error))
 	}
+	for _, n := range s.Notifications {
+		line("Notifies", "%s", withError(notificationText(n), n.Error))
+	}
 	if p.Wide || s.State.Error != "" {
 		line("State", "%s", withError(stateText(s.State), s.State.Error))
 	}
@@ -170,6 +173,14 @@ func gossipText(c document.ClusterStatus) string {
 	}
 	return fmt.Sprintf("%s, %s; %s, %d unacked, %d kept for others; %s",
 		text, counts(c.Members), say.Plural(c.Leases, "lease", "leases"), c.Unacked, c.Kept, encrypted)
+}
+
+func notificationText(n document.NotificationStatus) string {
+	text := fmt.Sprintf("%s %s: %d sent, %d failed, %d dropped", n.Kind, n.To, n.Sent, n.Failed, n.Dropped)
+	if !n.SentAt.IsZero() {
+		text += fmt.Sprintf(", the last one %s ago", Age(n.SentAt))
+	}
+	return text
 }
 
 func stateText(s document.StateStatus) string {

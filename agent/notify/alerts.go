@@ -1,0 +1,159 @@
+package notify
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/document/say"
+	"github.com/dupip/dupip/internal/bounds"
+	"github.com/dupip/dupip/internal/schedule"
+)
+
+const (
+	// many is with how many addresses of a network these are one alert, as in deploy/alerts.yaml.
+	many = 10
+	// maxAlerts bounds the alerts that are sent, with those that have ended.
+	maxAlerts = 256
+	// maxDescription bounds an annotation, in bytes. A command that is cut may do harm, so a longer one has none.
+	maxDescription = 16 << 10
+	runbook        = "https://github.com/dupip/dupip/blob/main/deploy/RUNBOOK.md#"
+)
+
+var tooManyAlerts = bounds.New("too many alerts for Alertmanager")
+
+// labels identify an alert. They are those of deploy/alerts.yaml, so that an Alertmanager that hears of a conflict from the agents of all
+// its holders, and from a Prometheus, has one alert. An address of a network that belongs to one node may be in conflict on another, too:
+// then node tells them apart.
+type labels struct{ name, cluster, network, ip, node string }
+
+// alert is one at a time. end is zero while it fires.
+type alert struct {
+	start, end  time.Time
+	annotations map[string]string
+	conflicts   []document.Conflict
+}
+
+// posted is an alert of Alertmanager's API (api/v2/openapi.yaml: postableAlert). Alertmanager's own type of it brings 24 modules.
+type posted struct {
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+	StartsAt    time.Time         `json:"startsAt"`
+	EndsAt      time.Time         `json:"endsAt"`
+}
+
+// setAlerts brings the alerts up to date with the open conflicts of all nodes, of which those that mine selects are told.
+func (n *Notifier) setAlerts(doc document.Conflicts, open []document.Conflict, mine func(document.Conflict) bool, where func(document.Conflict) heldOn, now time.Time) {
+	claimer, others, claimed := say.Claimant(doc)
+	counts := make(map[labels][]document.Conflict) // by network
+	for _, c := range open {
+		if !claimed(c) {
+			network := labels{network: c.Network, node: where(c).node}
+			counts[network] = append(counts[network], c)
+		}
+	}
+	fires, present := make(map[labels][]document.Conflict), make(map[labels]bool)
+	for _, c := range open {
+		at := where(c)
+		as := labels{name: "DupipDuplicateAddress", cluster: n.opts.Cluster, network: c.Network, ip: c.IP.String(), node: at.node}
+		group := []document.Conflict{c}
+		if all := counts[labels{network: c.Network, node: at.node}]; claimed(c) {
+			as = labels{name: "DupipNodeSharesWithMany", cluster: n.opts.Cluster, node: claimer}
+			group = slices.DeleteFunc(slices.Clone(open), func(c document.Conflict) bool { return !claimed(c) })
+		} else if len(all) > many {
+			as.name, as.ip, group = "DupipDuplicateAddresses", "", all
+		}
+		if fires[as] = group; mine(c) {
+			present[as] = true
+		}
+	}
+	for as := range present {
+		a := alert{start: now, conflicts: fires[as]}
+		for _, c := range a.conflicts {
+			a.start = schedule.Earlier(a.start, c.ConfirmedAt)
+		}
+		a.annotations = annotate(as, a.conflicts, doc.Pairs, others)
+		n.alerts[as] = a
+	}
+	// An alert ends if nobody has the conflict. If another node has it, that one goes on; if a node is not heard of, it may: then the
+	// alert ends by itself, when nobody sends it. Else two agents would end and begin it by turns.
+	for as, a := range n.alerts {
+		if present[as] {
+			continue
+		}
+		unheard := doc.Omitted > 0 || slices.ContainsFunc(a.conflicts, func(c document.Conflict) bool {
+			return slices.ContainsFunc(c.Holders, func(b document.Binding) bool { return b.Unreachable || doc.Lacks(b) })
+		})
+		switch {
+		case fires[as] != nil, a.end.IsZero() && unheard, !a.end.IsZero() && now.Sub(a.end) > keep:
+			delete(n.alerts, as)
+		case a.end.IsZero():
+			a.end, a.conflicts = now, nil
+			n.alerts[as] = a
+		}
+	}
+	if more := len(n.alerts) - maxAlerts; more > 0 {
+		tooManyAlerts.Exceeded(more)
+		for _, as := range slices.SortedFunc(maps.Keys(n.alerts), func(x, y labels) int {
+			a, b := n.alerts[x], n.alerts[y]
+			switch { // those that ended first, then the youngest
+			case a.end.IsZero() && !b.end.IsZero():
+				return 1
+			case !a.end.IsZero() && b.end.IsZero():
+				return -1
+			}
+			return cmp.Or(a.end.Compare(b.end), b.start.Compare(a.start))
+		})[:more] {
+			delete(n.alerts, as)
+		}
+	}
+}
+
+// annotate says in the words of all surfaces what an alert is about.
+func annotate(as labels, conflicts []document.Conflict, pairs []document.Pair, others int) map[string]string {
+	entries := say.Entries(document.Conflicts{Conflicts: conflicts, Pairs: pairs})
+	hint, texts := "To list all and see what to do, run: dupip conflicts --cluster", map[string]string{"runbook_url": runbook + strings.ToLower(as.name)}
+	switch as.name {
+	case "DupipNodeSharesWithMany":
+		texts["summary"] = "Node " + as.node + " shares addresses with " + strconv.Itoa(others) + " other nodes"
+	case "DupipDuplicateAddresses":
+		texts["summary"] = strconv.Itoa(len(conflicts)) + " addresses of network " + as.network + " have two or more holders"
+	default:
+		c := conflicts[0]
+		texts["summary"] = as.ip + " is held by " + say.Conjoin(say.Labels(c))
+		hint, entries = "To see what to do, run: dupip explain "+as.ip, nil
+		if j := c.Judgement; j != nil {
+			texts["summary"] += ". " + j.Short
+			texts["confidence"] = j.Confidence
+			entries = []say.Entry{{Text: j.Text, Steps: j.Steps}}
+		}
+	}
+	texts["description"] = hint
+	if text := say.Plain(entries); text != "" && len(text) <= maxDescription {
+		texts["description"] = text + "\n" + hint
+	}
+	return texts
+}
+
+// batch is what is sent: alerts that fire end by themselves if they are not sent again.
+func batch(alerts map[labels]alert, now time.Time) (list []posted) {
+	for as, a := range alerts {
+		p := posted{make(map[string]string), a.annotations, a.start, a.end}
+		if a.end.IsZero() {
+			p.EndsAt = now.Add(lapse)
+		}
+		for name, value := range map[string]string{
+			"alertname": as.name, "severity": "critical", "cluster": as.cluster, "network": as.network, "ip": as.ip, "node": as.node,
+		} {
+			if value != "" {
+				p.Labels[name] = value
+			}
+		}
+		list = append(list, p)
+	}
+	return list
+}
