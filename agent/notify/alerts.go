@@ -1,8 +1,6 @@
 package notify
 
 import (
-	"cmp"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,6 +70,10 @@ func (n *Notifier) setAlerts(doc document.Conflicts, open []document.Conflict, m
 		}
 	}
 	for as := range present {
+		if _, known := n.alerts[as]; !known && !n.hasRoom() {
+			tooManyAlerts.Exceeded(1)
+			continue
+		}
 		a := alert{start: now, conflicts: fires[as]}
 		for _, c := range a.conflicts {
 			a.start = schedule.Earlier(a.start, c.ConfirmedAt)
@@ -96,21 +98,21 @@ func (n *Notifier) setAlerts(doc document.Conflicts, open []document.Conflict, m
 			n.alerts[as] = a
 		}
 	}
-	if more := len(n.alerts) - maxAlerts; more > 0 {
-		tooManyAlerts.Exceeded(more)
-		for _, as := range slices.SortedFunc(maps.Keys(n.alerts), func(x, y labels) int {
-			a, b := n.alerts[x], n.alerts[y]
-			switch { // those that ended first, then the youngest
-			case a.end.IsZero() && !b.end.IsZero():
-				return 1
-			case !a.end.IsZero() && b.end.IsZero():
-				return -1
-			}
-			return cmp.Or(a.end.Compare(b.end), b.start.Compare(a.start))
-		})[:more] {
+}
+
+// hasRoom reports whether there may be one alert more: the end of another one is given up for it.
+func (n *Notifier) hasRoom() bool {
+	if len(n.alerts) < maxAlerts {
+		return true
+	}
+	for as, a := range n.alerts {
+		if !a.end.IsZero() {
+			tooManyAlerts.Exceeded(1)
 			delete(n.alerts, as)
+			return true
 		}
 	}
+	return false
 }
 
 // annotate says in the words of all surfaces what an alert is about.

@@ -17,6 +17,7 @@ import (
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 const (
@@ -29,6 +30,8 @@ const (
 	// looks every soon.
 	judgeWait = 3 * time.Second
 	soon      = 500 * time.Millisecond
+	// share is how many times as long as the answers took the agent waits before it asks all nodes again, as a watch of the cluster does.
+	share = 4
 )
 
 // Source is what is told. Its methods are those of the agent's report.
@@ -149,7 +152,7 @@ func (n *Notifier) Run(ctx context.Context, source Source) {
 	}
 	n.began = time.Now()
 	var events <-chan document.ConflictEvent // nil blocks for ever
-	var next time.Time
+	var next, rested time.Time
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -162,15 +165,17 @@ func (n *Notifier) Run(ctx context.Context, source Source) {
 			} else if c := event.Conflict; c.State == detector.Suspected || c.Drill {
 				continue
 			}
-			if n.due = true; time.Until(next) > soon {
-				next = time.Now().Add(soon)
-			}
+			n.due = true
+			next = schedule.Earlier(next, schedule.Later(rested, time.Now().Add(soon)))
 		case <-timer.C:
 			if events == nil {
 				events, _ = source.WatchConflicts(ctx) // it fails if the agent is stopping
 				n.due = true
 			}
-			next = time.Now().Add(n.look(ctx, source))
+			began := time.Now()
+			wait := n.look(ctx, source)
+			rested = time.Now().Add(share * time.Since(began))
+			next = schedule.Later(rested, time.Now().Add(wait))
 		}
 		timer.Reset(time.Until(next))
 	}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -109,6 +110,22 @@ func TestPrintStatusSandboxes(t *testing.T) {
 	p.Status(document.Status{Runtime: document.RuntimeStatus{Connected: true, Name: "containerd", Sandboxes: 5000, SandboxesOmitted: 904}})
 	if want := "5000 sandboxes, 904 of them left out: there are too many"; !strings.Contains(out.String(), want) {
 		t.Errorf("%q is missing in\n%s", want, out)
+	}
+}
+
+// The status names whom the agent tells of conflicts, and why that fails.
+func TestPrintStatusNotifications(t *testing.T) {
+	p, out := printer(120)
+	p.Status(document.Status{Notifications: []document.NotificationStatus{
+		{Kind: "alertmanager", To: "http://a:9093", Sent: 3, Failed: 2, SentAt: time.Now().Add(-time.Minute), Error: "connection refused"}, {Kind: "program", To: "/bin/tell", Dropped: 1},
+	}})
+	for _, want := range []string{
+		"Notifies    alertmanager http://a:9093: 3 sent, 2 failed, 0 dropped, the last one 60s ago; problem: connection refused\n",
+		"Notifies    program /bin/tell: 0 sent, 0 failed, 1 dropped\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, out)
+		}
 	}
 }
 

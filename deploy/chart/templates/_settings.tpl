@@ -134,6 +134,7 @@ has bits set after the prefix; for the address alone write {{ first $parts }}/{{
       "DUPIP_UNHELD_AFTER" (list "" "1s to 24h" 1000.0 86400000.0)
       "DUPIP_BIND" (list "" "an address of the node")
       "DUPIP_JOIN" (list "" "addresses or names, with :PORT or without")
+      "DUPIP_ALERTMANAGER" (list "^https?://[A-Za-z0-9][A-Za-z0-9.:-]*(/[A-Za-z0-9._/-]*)?(,https?://[A-Za-z0-9][A-Za-z0-9.:-]*(/[A-Za-z0-9._/-]*)?){0,7}$" "URLs such as http://alertmanager.example:9093")
       "DUPIP_ADVERTISE" (list "" "an address or a name, with :PORT or without")
 -}}
 {{- $allowed := get $choices .name -}}
