@@ -111,7 +111,7 @@ type receiver struct {
 
 func newReceiver(log *slog.Logger, c *client, u string) *receiver {
 	r := &receiver{log: log, client: c, url: strings.TrimRight(u, "/"), latest: make(chan []posted, 1)}
-	r.counts.of = document.NotificationStatus{Kind: "alertmanager", To: r.url}
+	r.of = document.NotificationStatus{Kind: "alertmanager", To: r.url}
 	return r
 }
 

@@ -51,7 +51,7 @@ type program struct {
 
 func newProgram(opts Options) (*program, error) {
 	p := &program{log: opts.Log, path: opts.Program, waiting: make(chan document.ConflictEvent, maxWaiting)}
-	p.counts.of = document.NotificationStatus{Kind: "program", To: opts.Program}
+	p.of = document.NotificationStatus{Kind: "program", To: opts.Program}
 	var err error
 	p.as, err = CheckProgram(opts.Program, opts.User)
 	return p, err
@@ -61,10 +61,14 @@ func newProgram(opts Options) (*program, error) {
 // or whose rights this process cannot take. It returns whose rights the program gets, nil for those of this process.
 func CheckProgram(path, name string) (*syscall.Credential, error) {
 	const to = "--on-conflict %s: "
-	if real, err := filepath.EvalSymlinks(path); err != nil {
+	as, err := credentials(name)
+	if err != nil {
+		return nil, err
+	}
+	if target, err := filepath.EvalSymlinks(path); err != nil {
 		return nil, fmt.Errorf(to+"%w", path, err)
-	} else if real != path {
-		return nil, fmt.Errorf(to+"is a link, give the path of the program itself: %s", path, real)
+	} else if target != path {
+		return nil, fmt.Errorf(to+"is a link, give the path of the program itself: %s", path, target)
 	}
 	for at := path; ; at = filepath.Dir(at) {
 		var info unix.Stat_t
@@ -80,8 +84,10 @@ func CheckProgram(path, name string) (*syscall.Credential, error) {
 		case open || info.Uid != 0 && int(info.Uid) != os.Geteuid():
 			return nil, fmt.Errorf(to+"others could replace it: %s must belong to root, and only its owner may write to it (mode %04o, owner %d)",
 				path, at, info.Mode&0o7777, info.Uid)
+		case name != "" && info.Mode&0o001 == 0:
+			return nil, fmt.Errorf(to+"user %s cannot run it: everybody must be able to execute %s (chmod o+x)", path, name, at)
 		case at == "/":
-			return credentials(name)
+			return as, nil
 		}
 	}
 }
