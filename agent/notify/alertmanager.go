@@ -25,7 +25,7 @@ import (
 const (
 	// sendTime bounds a request, as Prometheus's default does. One that fails is repeated after retry.
 	sendTime = 10 * time.Second
-	retry    = 10 * time.Second
+	retry    = 5 * time.Second
 	// maxRequest bounds the alerts of a request, so that it has 1 MiB at most; maxAnswer is what is read of the answer to one that failed,
 	// maxFile the size of the client's configuration.
 	maxRequest = 64

@@ -164,6 +164,12 @@ func start(t *testing.T, node string, s *source, m *alertmanager, log io.Writer)
 
 func newAlertmanager() *alertmanager { return &alertmanager{alerts: make(map[string]posted)} }
 
+// pass lets virtual time pass.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // Two nodes tell of one conflict, which ends for one of them first.
 func TestTwoNodesOneAlert(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -177,7 +183,7 @@ func TestTwoNodesOneAlert(t *testing.T) {
 		drill.Drill, suspected.State = true, detector.Suspected
 		a.set(c, drill, suspected)
 		b.set(c, drill, suspected)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		firing := m.firing()
 		if len(firing) != 1 {
 			t.Fatalf("%v fire, want one", firing)
@@ -198,12 +204,12 @@ func TestTwoNodesOneAlert(t *testing.T) {
 		a.doc.Missing = []string{"b"}
 		a.mu.Unlock()
 		a.set()
-		time.Sleep(6 * time.Minute)
+		pass(6 * time.Minute)
 		if len(m.firing()) != 1 || len(m.changes) != 1 {
 			t.Fatalf("%v fire after %v: b has it", m.firing(), m.changes)
 		}
 		b.set()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if len(m.firing()) != 0 || len(m.changes) != 2 {
 			t.Fatalf("%v fire after %v", m.firing(), m.changes)
 		}
@@ -212,7 +218,7 @@ func TestTwoNodesOneAlert(t *testing.T) {
 		d := conflict("10.0.0.9", "b", "c")
 		a.set(d)
 		b.set(d)
-		time.Sleep(30 * time.Minute)
+		pass(30 * time.Minute)
 		if len(m.firing()) != 1 || len(m.changes) != 3 {
 			t.Errorf("%v fire after %v", m.firing(), m.changes)
 		}
@@ -226,15 +232,15 @@ func TestAlertmanagerAway(t *testing.T) {
 		stop, n := start(t, "a", s, m, log)
 		one, two := conflict("10.0.0.1", "a", "b"), conflict("10.0.0.2", "a", "b")
 		s.set(one)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		m.setAway(true)
 		s.set(two) // one has ended
-		time.Sleep(2 * time.Minute)
+		pass(2 * time.Minute)
 		if e := n.Status()[0].Error; !strings.Contains(e, "connection refused") {
 			t.Errorf("the status says %q", e)
 		}
 		m.setAway(false)
-		time.Sleep(retry + time.Second)
+		pass(retry + time.Second)
 		if f := m.firing(); len(f) != 1 || f[0].Labels["ip"] != "10.0.0.2" || !f[0].StartsAt.Equal(two.ConfirmedAt) {
 			t.Errorf("%v fire", f)
 		}
@@ -247,22 +253,22 @@ func TestAlertmanagerAway(t *testing.T) {
 
 		// The end is sent for 15 minutes, and then nothing.
 		s.set()
-		time.Sleep(keep + resend + time.Second)
+		pass(keep + resend + time.Second)
 		before := m.requests
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		if m.requests-before > 1 || len(m.firing()) != 0 {
 			t.Errorf("%d requests in a quiet hour", m.requests-before)
 		}
 
 		// What an agent told that was killed ends by itself.
 		s.set(conflict("10.0.0.3", "a", "b"))
-		time.Sleep(time.Second)
+		pass(time.Second)
 		stop()
-		time.Sleep(lapse - 2*time.Second)
+		pass(lapse - 2*time.Second)
 		if len(m.firing()) != 1 {
 			t.Error("it ends too early")
 		}
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		if len(m.firing()) != 0 {
 			t.Error("it does not end")
 		}
@@ -275,25 +281,25 @@ func TestWaitsForJudgement(t *testing.T) {
 		m, s := newAlertmanager(), newSource()
 		stop, _ := start(t, "a", s, m, io.Discard)
 		defer stop()
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		c := conflict("10.0.0.1", "a", "b")
 		j := *c.Judgement
 		c.Judgement.Cause = document.CauseComing
 		s.set(c)
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		if f := m.firing(); len(f) != 0 {
 			t.Errorf("%v fires before its facts are known", f)
 		}
 		c.Judgement = &j
 		s.set(c)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if len(m.firing()) != 1 {
 			t.Error("it does not fire")
 		}
 		late := conflict("10.0.0.2", "a", "b")
 		late.Judgement = nil
 		s.set(c, late)
-		time.Sleep(judgeWait + time.Second)
+		pass(judgeWait + time.Second)
 		if f := m.firing(); len(f) != 2 || !strings.HasSuffix(f[1].Annotations["description"], "dupip explain 10.0.0.2") {
 			t.Errorf("%v fire", f)
 		}
@@ -311,12 +317,12 @@ func TestManyConflicts(t *testing.T) {
 			all = append(all, conflict(fmt.Sprintf("10.0.0.%d", i+1), "a", "b"))
 		}
 		s.set(all[:many]...)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if n := len(m.firing()); n != many {
 			t.Errorf("%d fire, want %d", n, many)
 		}
 		s.set(all...)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		f := m.firing()
 		if len(f) != 1 || f[0].Labels["alertname"] != "DupipDuplicateAddresses" || f[0].Annotations["summary"] != "11 addresses of network default have two or more holders" {
 			t.Fatalf("%v fire", f)
@@ -332,7 +338,7 @@ func TestManyConflicts(t *testing.T) {
 		}
 		s.mu.Unlock()
 		s.set(shared...)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		f = m.firing()
 		if len(f) != 1 || f[0].Labels["alertname"] != "DupipNodeSharesWithMany" || f[0].Labels["node"] != "a" || f[0].Annotations["summary"] != "Node a shares addresses with 4 other nodes" {
 			t.Errorf("%v fire", f)
@@ -351,7 +357,7 @@ func TestNetworksOfANode(t *testing.T) {
 		defer stopB()
 		a.set(conflict("172.17.0.2", "a", "a"))
 		b.set(conflict("172.17.0.2", "b", "b"))
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if f := m.firing(); len(f) != 2 || f[0].Labels["node"] != "a" || f[1].Labels["node"] != "b" {
 			t.Errorf("%v fire, want one for each node", f)
 		}
@@ -373,7 +379,7 @@ func TestAlertsAreBounded(t *testing.T) {
 		}
 		before := tooManyAlertsLeftOut()
 		s.set(all...)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if len(n.alerts) != maxAlerts || len(m.firing()) != maxAlerts || m.largest != maxRequest || tooManyAlertsLeftOut()-before < 50 {
 			t.Errorf("%d alerts, %d fire, at most %d in a request, %d left out", len(n.alerts), len(m.firing()), m.largest, tooManyAlertsLeftOut()-before)
 		}
