@@ -46,27 +46,26 @@ type posted struct {
 
 // setAlerts brings the alerts up to date with the open conflicts of all nodes, of which those that mine selects are told.
 func (n *Notifier) setAlerts(doc document.Conflicts, open []document.Conflict, mine func(document.Conflict) bool, where func(document.Conflict) heldOn, now time.Time) {
+	// First by network, or by the node that shares with many; then each address of a network that has few.
 	claimer, others, claimed := say.Claimant(doc)
-	counts := make(map[labels][]document.Conflict) // by network
+	groups := make(map[labels][]document.Conflict)
 	for _, c := range open {
-		if !claimed(c) {
-			network := labels{network: c.Network, node: where(c).node}
-			counts[network] = append(counts[network], c)
+		as := labels{name: "DupipDuplicateAddresses", cluster: n.opts.Cluster, network: c.Network, node: where(c).node}
+		if claimed(c) {
+			as = labels{name: "DupipNodeSharesWithMany", cluster: n.opts.Cluster, node: claimer}
 		}
+		groups[as] = append(groups[as], c)
 	}
 	fires, present := make(map[labels][]document.Conflict), make(map[labels]bool)
-	for _, c := range open {
-		at := where(c)
-		as := labels{name: "DupipDuplicateAddress", cluster: n.opts.Cluster, network: c.Network, ip: c.IP.String(), node: at.node}
-		group := []document.Conflict{c}
-		if all := counts[labels{network: c.Network, node: at.node}]; claimed(c) {
-			as = labels{name: "DupipNodeSharesWithMany", cluster: n.opts.Cluster, node: claimer}
-			group = slices.DeleteFunc(slices.Clone(open), func(c document.Conflict) bool { return !claimed(c) })
-		} else if len(all) > many {
-			as.name, as.ip, group = "DupipDuplicateAddresses", "", all
-		}
-		if fires[as] = group; mine(c) {
-			present[as] = true
+	for of, group := range groups {
+		for _, c := range group {
+			as, alone := of, group
+			if of.name == "DupipDuplicateAddresses" && len(group) <= many {
+				as.name, as.ip, alone = "DupipDuplicateAddress", c.IP.String(), []document.Conflict{c}
+			}
+			if fires[as] = alone; mine(c) {
+				present[as] = true
+			}
 		}
 	}
 	for as := range present {

@@ -6,6 +6,7 @@ package notify
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -195,14 +196,15 @@ func (n *Notifier) look(ctx context.Context, source Source) time.Duration {
 		q.All, q.Since = true, keep
 	}
 	doc, err := source.Conflicts(ctx, q)
+	if err == nil {
+		doc, err = n.own(doc)
+	}
 	if err != nil {
 		return soon // the agent is starting
 	}
 	now, wait := time.Now().Round(0), resend
 	n.due = false
-	open := slices.DeleteFunc(slices.Clone(doc.Conflicts), func(c document.Conflict) bool {
-		return c.State != detector.Confirmed || c.Drill
-	})
+	open := slices.DeleteFunc(slices.Clone(doc.Conflicts), func(c document.Conflict) bool { return c.State != detector.Confirmed })
 	mine := func(c document.Conflict) bool {
 		if !slices.ContainsFunc(c.Holders, func(b document.Binding) bool { return b.NodeID() == n.opts.Self.NodeID() }) {
 			return false
@@ -222,8 +224,9 @@ func (n *Notifier) look(ctx context.Context, source Source) time.Duration {
 	}
 	if len(n.receivers) > 0 {
 		n.setAlerts(doc, open, mine, where, now)
+		alerts := batch(n.alerts, now)
 		for _, r := range n.receivers {
-			r.offer(batch(n.alerts, now))
+			r.offer(alerts)
 		}
 	}
 	if n.program != nil {
@@ -232,13 +235,31 @@ func (n *Notifier) look(ctx context.Context, source Source) time.Duration {
 	return wait
 }
 
+// own returns a copy of what is needed of a document, fit for people: others read what the document points to.
+func (n *Notifier) own(doc document.Conflicts) (copied document.Conflicts, err error) {
+	told := make(map[document.Address]bool)
+	for at := range n.told {
+		told[at.Address] = true
+	}
+	doc.Conflicts = slices.DeleteFunc(slices.Clone(doc.Conflicts), func(c document.Conflict) bool {
+		return c.Drill || c.State != detector.Confirmed && !told[document.Address{Network: c.Network, IP: c.IP}]
+	})
+	text, err := json.Marshal(doc)
+	if err == nil {
+		err = json.Unmarshal(text, &copied)
+	}
+	document.Sanitize(&copied)
+	return copied, err
+}
+
 // isEarly reports whether facts about a conflict are still on their way, so that it is worth waiting for its judgement.
 func (n *Notifier) isEarly(c document.Conflict, now time.Time) bool {
 	since := c.ConfirmedAt
 	if since.Before(n.began) { // by an earlier agent
 		since = n.began
 	}
-	return now.Sub(since) < judgeWait && (c.Judgement == nil || c.Judgement.Cause == document.CauseComing)
+	age := now.Sub(since) // less than 0 if somebody has set a clock
+	return age >= 0 && age < judgeWait && (c.Judgement == nil || c.Judgement.Cause == document.CauseComing)
 }
 
 // tellProgram has the program run for conflicts that are confirmed, and for those that have ended on all nodes.

@@ -391,6 +391,32 @@ func TestAlertsAreBounded(t *testing.T) {
 	})
 }
 
+// A pod names its devices and its network namespace: nothing that a terminal would obey is told.
+func TestHostileNames(t *testing.T) {
+	c := conflict("10.0.0.1", "a", "b")
+	c.Network, c.Holders[0].Netns, c.Judgement.Text = "net\x1b[31m@br", "x\ny\x1b]0;", "All of \u202ex."
+	s := newSource()
+	s.doc.Conflicts = []document.Conflict{c}
+	p := &program{waiting: make(chan document.ConflictEvent, 1)}
+	n := &Notifier{
+		opts: Options{Self: cluster.Member{Name: "a", Boot: "boot"}}, due: true, program: p, receivers: []*receiver{newReceiver(nil, nil, "")},
+		alerts: make(map[labels]alert), told: make(map[heldOn]document.Conflict),
+	}
+	n.look(t.Context(), s)
+	posts, _ := json.Marshal(<-n.receivers[0].latest)
+	event, _ := json.Marshal(<-p.waiting)
+	for _, text := range []string{string(posts), string(event)} {
+		for _, bad := range []string{"\\u001b", "\u202e", "\\u202e", "x\\ny"} {
+			if !strings.Contains(text, "10.0.0.1") || strings.Contains(text, bad) {
+				t.Errorf("%s has %q", text, bad)
+			}
+		}
+	}
+	if c.Holders[0].Netns != "x\ny\x1b]0;" {
+		t.Error("the document of others was changed")
+	}
+}
+
 // The alerts are those of the rules.
 func TestAlertsAreThoseOfTheRules(t *testing.T) {
 	data, err := os.ReadFile("../../deploy/alerts.yaml")
