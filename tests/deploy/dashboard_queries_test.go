@@ -57,6 +57,7 @@ var notShown = map[string]string{
 	"dupip_left_out_total":                       "no observation; dupip status has it",
 	"dupip_overdue_total":                        "0, unless the detector has a fault",
 	"dupip_resync_found_total":                   "0, unless an event was missed; what it was about is found all the same",
+	"dupip_notifications_total":                  "for hosts without Prometheus; dupip status has it",
 	"dupip_drills":                               "a drill shows itself what it does",
 }
 
