@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -61,7 +62,8 @@ func (c *client) get() (*http.Client, error) {
 	if c.path != "" {
 		read, err := promconfig.LoadHTTPConfig(string(content))
 		if err != nil {
-			return nil, fmt.Errorf("--alertmanager-http-config %s: %w", c.path, err)
+			line := strings.Join(strings.Fields(err.Error()), " ")
+			return nil, fmt.Errorf("--alertmanager-http-config %s: %s", c.path, quoted.ReplaceAllString(line, "…"))
 		}
 		config = *read
 		config.SetDirectory(filepath.Dir(c.path))
@@ -75,6 +77,9 @@ func (c *client) get() (*http.Client, error) {
 	c.http, c.content = made, content
 	return made, nil
 }
+
+// quoted is what an error of YAML has of the file: it may be a secret.
+var quoted = regexp.MustCompile("`[^`]*`")
 
 // readFile reads a regular file.
 func readFile(path string) ([]byte, error) {

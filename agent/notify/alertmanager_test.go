@@ -64,6 +64,7 @@ func TestClientConfiguration(t *testing.T) {
 	for text, want := range map[string]string{
 		"basic_auth: {username: dupip}\ntls_config: {ca_file: missing.pem}\n": "missing.pem",
 		"passwords: 1\n": "http.yaml",
+		"secret\n":       "http.yaml: yaml: unmarshal errors: line 1: cannot unmarshal !!str … into",
 		"basic_auth: {username: dupip, password_file: none}\ntls_config: {ca_file: ca.pem}\n": "none: no such file",
 		"": "certificate",
 	} {
