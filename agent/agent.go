@@ -170,7 +170,7 @@ func (a *Agent) assemble(c *config.Config) error {
 			Pod: a.podName, ByHostEnd: a.pods.ByHostEnd, Leads: leads, Rescan: a.watcher.Refresh, Counters: a.observer.Counters, Watch: a.watch,
 		},
 		Probe:  probe.Options{Sender: a.sender, Source: probe.Source(a.node.Name, a.node.Boot), Rescan: a.watcher.Refresh},
-		Forget: a.observer.Forget, HostAddresses: links.ListHostAddresses, Settled: a.watcher.Settled,
+		Forget: a.observer.Forget, HostAddresses: links.ListHostAddresses, Settled: a.watcher.Settled, Unnamed: a.pods.Relist,
 	})
 	l.events, l.pods, l.store, l.cluster, l.ready = a.watcher.Events(), a.pods, a.store, a.cluster, a.opts.Ready
 	if a.opts.Capture != Off {

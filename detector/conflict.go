@@ -45,6 +45,8 @@ type conflict struct {
 	listed     []listing
 	lost       string    // why the last holder was lost
 	round      time.Time // when all holders were probed last
+	migration  string    // suspected: the live migration because of which it is not confirmed, a clause for people; empty if there is none
+	unnamed    bool      // whether it is not known yet that there is one: the second pod has no name
 	belowSince time.Time // confirmed: since when fewer than two holders are live; zero while two are
 	wake       time.Time // the next deadline
 }
@@ -146,7 +148,9 @@ func (c *conflict) lose(all []ceased) {
 func (c *conflict) pause(list []*binding, now time.Time) time.Duration {
 	silent := slices.ContainsFunc(list, func(b *binding) bool { return !b.check.silent.IsZero() })
 	switch {
-	case c.state == Suspected && !now.Before(c.awaitedUntil(list)):
+	case c.migration != "" && c.unnamed: // the next reply of another node may have the name
+		return AnswerTime
+	case c.state == Suspected && c.migration == "" && !now.Before(c.awaitedUntil(list)):
 		return slowRecheck
 	case c.state == Confirmed && !silent && now.Sub(schedule.Later(c.confirmedAt, c.restoredAt)) >= longOpenTime:
 		return slowRecheck
@@ -252,6 +256,9 @@ func (c *conflict) pending(list []*binding) string {
 			was = Confirmed
 		}
 		return was.String() + " before the agent's restart, its holders are not all seen again yet"
+	}
+	if c.migration != "" {
+		return c.migration
 	}
 	what := "being verified"
 	if !c.restoredAt.IsZero() {

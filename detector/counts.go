@@ -9,6 +9,8 @@ const (
 	refusedInvalid       = "invalid"        // the sighting has no address, holder or evidence
 	refusedNoHolder      = "no holder here" // the holder is remote, and no local one has the address
 	refusedUnanswered    = "unanswered"     // the holder is remote and suppressed, because it did not answer
+	// refusedMigrations is no sighting: a conflict is not taken for a live migration, because there are 256.
+	refusedMigrations = "live migrations"
 )
 
 // evictedSource is the reason for which an interface of a binding is evicted: there are more than four.
@@ -18,6 +20,8 @@ const evictedSource = "interfaces of one holder"
 const (
 	suppressedShared    = "shared"    // the key was declared shared, see [Detector.SetShared]
 	suppressedForwarded = "forwarded" // all but one of the holders only forward
+	// suppressedMigration: a suspicion is raised, and not confirmed for a while.
+	suppressedMigration = "migration"
 )
 
 // Counts are figures for metrics. Every map has an entry for each of its possible keys, also when
@@ -46,8 +50,8 @@ type Counts struct {
 	// restored conflict that a previous agent counted is counted in Resolved only.
 	Confirmed map[Scope]uint64
 	Resolved  uint64
-	// Suppressed counts the suspicions that were not raised, by reason. A key counts once while the
-	// reason applies.
+	// Suppressed counts the suspicions that were not raised, by reason, and those that were not confirmed because of a live migration.
+	// A key counts once while the reason applies.
 	Suppressed map[string]uint64
 	// Overdue counts deadlines that were still due when all was done: 0, unless the detector has a fault.
 	Overdue uint64
@@ -63,10 +67,10 @@ func newCounts() Counts {
 	return Counts{
 		Refused: map[string]uint64{
 			refusedInterfaceFull: 0, refusedTableFull: 0, refusedKeyFull: 0,
-			refusedOld: 0, refusedInvalid: 0, refusedNoHolder: 0, refusedUnanswered: 0,
+			refusedOld: 0, refusedInvalid: 0, refusedNoHolder: 0, refusedUnanswered: 0, refusedMigrations: 0,
 		},
 		Evicted:    map[string]uint64{refusedInterfaceFull: 0, refusedTableFull: 0, refusedKeyFull: 0, evictedSource: 0},
 		Confirmed:  map[Scope]uint64{SameNode: 0, CrossNode: 0, PodHost: 0},
-		Suppressed: map[string]uint64{suppressedShared: 0, suppressedForwarded: 0},
+		Suppressed: map[string]uint64{suppressedShared: 0, suppressedForwarded: 0, suppressedMigration: 0},
 	}
 }

@@ -25,6 +25,7 @@ func New(opts Options) *Detector {
 	v := &verifier{overlap: opts.MinOverlap}
 	l := &conflicts{
 		table: t, verifier: v, open: make(map[*entry]struct{}), history: history{shares: make(map[kind]*share)}, counts: newCounts(),
+		migrations: make(migrations),
 	}
 	return &Detector{changes: &t.changes, table: t, verifier: v, conflicts: l}
 }

@@ -16,12 +16,13 @@ const previousGeneration = 1 << 31
 
 // conflicts has the life of each conflict: suspected, confirmed, resolved. It must not know how a holder was seen.
 type conflicts struct {
-	table    *table
-	verifier *verifier
-	open     map[*entry]struct{}
-	history  history
-	counts   Counts  // Suspected, Confirmed, Faded and Resolved
-	events   []Event // not taken yet
+	table      *table
+	verifier   *verifier
+	open       map[*entry]struct{}
+	history    history
+	migrations migrations
+	counts     Counts  // Suspected, Confirmed, Faded and Resolved
+	events     []Event // not taken yet
 }
 
 // advance brings the conflict of an entry up to date with its bindings.
@@ -77,13 +78,15 @@ func (l *conflicts) step(e *entry, now time.Time) bool {
 	if c.state == Suspected && !c.restoredAt.IsZero() || enough(live) {
 		l.publish(e, live, now)
 	}
-	if c.state == Suspected && enough(proven) {
-		if wait := stragglerUntil(list, c.round, now); !wait.IsZero() {
+	if c.state == Suspected && (enough(proven) || c.migration != "") {
+		if wait := stragglerUntil(list, c.round, now); !wait.IsZero() && c.migration == "" {
 			c.wake = schedule.Earlier(c.wake, wait)
 			return false
 		}
-		l.confirm(e, proven, now)
-		return true
+		if !l.migrates(e, list, now) {
+			l.confirm(e, proven, now)
+			return true
+		}
 	}
 	began, next := l.verifier.rounds(list, c.state == Confirmed, c.round, c.pause(list, now), now)
 	c.round, c.wake = began, schedule.Earlier(c.wake, next)

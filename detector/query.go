@@ -50,6 +50,7 @@ func (d *Detector) Counts() Counts {
 	t, l := d.table, d.conflicts
 	c := l.counts
 	c.Refused, c.Evicted, c.Suppressed = maps.Clone(t.counts.Refused), maps.Clone(t.counts.Evicted), maps.Clone(t.counts.Suppressed)
+	c.Suppressed[suppressedMigration] = l.counts.Suppressed[suppressedMigration]
 	c.Confirmed, c.Overdue = maps.Clone(c.Confirmed), t.counts.Overdue
 	c.Keys, c.History = t.due.Len(), len(l.history.list)
 	c.Bindings, c.Open, c.Drills = make(map[Evidence]int), make(map[StateScope]int), map[State]int{Suspected: 0, Confirmed: 0}

@@ -147,7 +147,7 @@ func TestSuppressionsAreCounted(t *testing.T) {
 			w.play(tt.script, 10*time.Second)
 			w.mustAudit()
 			got := w.d.Counts().Suppressed
-			if got[suppressedShared] != tt.shared || got[suppressedForwarded] != tt.forwarded || len(got) != 2 {
+			if got[suppressedShared] != tt.shared || got[suppressedForwarded] != tt.forwarded || len(got) != 3 {
 				t.Errorf("suppressed %v, want %d shared, %d forwarded", got, tt.shared, tt.forwarded)
 			}
 		})

@@ -95,7 +95,9 @@ type Holder struct {
 
 // Texts are all texts but the node's id, so that a reader can clean what another node says.
 func (h *Holder) Texts() []*string {
-	return []*string{&h.InterfaceName, &h.NetnsName, &h.Pod.Namespace, &h.Pod.Name, &h.Pod.UID, &h.Pod.Engine, &h.Sandbox.ID, &h.Bridge}
+	return []*string{
+		&h.InterfaceName, &h.NetnsName, &h.Pod.Namespace, &h.Pod.Name, &h.Pod.UID, &h.Pod.Engine, &h.Sandbox.ID, &h.Sandbox.VM.UID, &h.Sandbox.VM.Name, &h.Bridge,
+	}
 }
 
 // Given says whether a network plugin gave a holder its address, as its node's books have it. It is no evidence: it only
@@ -115,6 +117,14 @@ type Sandbox struct {
 	ID string `cbor:"1,keyasint,omitzero"`
 	// Stopped: no process runs in the sandbox. It is left over, or about to be removed.
 	Stopped bool `cbor:"2,keyasint,omitzero"`
+	VM      VM   `cbor:"3,keyasint,omitzero"`
+}
+
+// VM is the virtual machine that a pod runs, by labels that anybody may give a pod: see [migrations] for what little follows from it.
+type VM struct {
+	// UID is that of its VirtualMachineInstance; empty if the pod runs none.
+	UID  string `cbor:"1,keyasint,omitzero"`
+	Name string `cbor:"2,keyasint,omitzero"`
 }
 
 // Evidence is how a binding is known. A higher value is stronger.

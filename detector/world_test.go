@@ -94,6 +94,8 @@ type actor struct {
 	until   time.Time // the end of guard; zero for none
 	mac     byte
 	slow    time.Duration // how much later than others it answers
+	pod     Pod
+	vm      VM
 }
 
 // report is the result of a probe.
@@ -153,7 +155,7 @@ func (a *actor) sighting(ip netip.Addr, ev Evidence, at time.Time) Sighting {
 		Key: Key{"default", ip},
 		Holder: Holder{
 			ID: a.id, Interface: a.iface, InterfaceName: fmt.Sprintf("veth%d", a.iface.Ifindex),
-			MAC: MAC{2, 0, 0, 0, 0, a.mac}, NetnsName: a.name,
+			MAC: MAC{2, 0, 0, 0, 0, a.mac}, NetnsName: a.name, Pod: a.pod, Sandbox: Sandbox{VM: a.vm},
 		},
 		Evidence: ev, At: at,
 	}

@@ -25,6 +25,7 @@ func NewHolder(h detector.Holder) Holder {
 	}
 	if doc.Pod = NewPod(h.Pod); doc.Pod != nil {
 		doc.Pod.CreatedAt, doc.Pod.Sandbox, doc.Pod.Stopped = h.CreatedAt.Round(0), h.Sandbox.ID, h.Sandbox.Stopped
+		doc.Pod.VM, doc.Pod.VMI = h.Sandbox.VM.Name, h.Sandbox.VM.UID
 	}
 	return doc
 }
@@ -49,7 +50,7 @@ func (h Holder) Detector() detector.Holder {
 	}
 	if p := h.Pod; p != nil {
 		made.Pod, made.CreatedAt = p.Detector(), p.CreatedAt
-		made.Sandbox = detector.Sandbox{ID: p.Sandbox, Stopped: p.Stopped}
+		made.Sandbox = detector.Sandbox{ID: p.Sandbox, Stopped: p.Stopped, VM: detector.VM{UID: p.VMI, Name: p.VM}}
 	}
 	return made
 }

@@ -59,6 +59,9 @@ type Pod struct {
 	CreatedAt time.Time `json:"createdAt,omitzero"`
 	Sandbox   string    `json:"sandbox,omitzero"` // the first 13 characters of its id, as crictl prints it
 	Stopped   bool      `json:"stopped,omitzero"` // the sandbox is not ready
+	// VM is the name of the virtual machine that the pod says it runs, VMI the UID of its VirtualMachineInstance.
+	VM  string `json:"vm,omitzero"`
+	VMI string `json:"vmi,omitzero"`
 }
 
 // Bindings is the response to GET /v1/bindings.

@@ -50,7 +50,8 @@ type Status struct {
 	Drills     map[string]int    `json:"openDrillsByState"` // not in Conflicts, nor in Faded and Resolved
 	Faded      uint64            `json:"suspicionsFaded"`
 	Resolved   uint64            `json:"conflictsResolved"`
-	// Suppressed counts suspicions that were not raised although an address has several holders, by reason.
+	// Suppressed counts suspicions that were not raised although an address has several holders, and those that were not confirmed because
+	// of a live migration, by reason.
 	Suppressed      map[string]uint64 `json:"suppressed"`
 	Dropped         map[string]uint64 `json:"dropped"`
 	LeftOut         map[string]uint64 `json:"leftOut,omitempty"` // no observations, but what there was too much of

@@ -40,6 +40,8 @@ type Options struct {
 	HostAddresses func() ([]links.HostAddress, error)
 	// Settled tells the watcher that a pod is set up whose interface waits for that.
 	Settled func(generation uint32)
+	// Unnamed asks for the names of pods, because one without is verified; nil if nobody knows any.
+	Unnamed func()
 	// Event is called with each change of a conflict, before the probes that it requires, Ready once all interfaces are known that were
 	// there at the start.
 	Event func(detector.Event)
@@ -224,6 +226,9 @@ func (c *Core) probe(a exchange.Probe) {
 	}
 	refusal, now := detector.ProbeRefusal{Reason: "the interface is gone"}, c.Now()
 	if i := c.Table.Interface(a.Interface); i != nil {
+		if i.Pod.Pod == (detector.Pod{}) && a.Purpose == detector.Verify && c.Unnamed != nil {
+			c.Unnamed()
+		}
 		refusal.Reason = "the interface has left the network"
 		if vlan, ok := i.VLAN(a.Key); ok {
 			refusal = c.Prober.Probe(a.Probe, vlan, a.ForOther, now)

@@ -102,6 +102,7 @@ var dropAdvice = map[string]string{
 	"interface full":                  "one interface has more addresses than are kept: the pods named may spoof",
 	"table full":                      "the node has more addresses than the table holds",
 	"key full":                        "one address has more holders than are kept",
+	"live migrations":                 "more than 256 virtual machines migrated in ten minutes, or pods pretend it: the migrations of others are conflicts",
 
 	"too many addresses, devices or routes of a pod": "a pod has very many addresses or devices: not all of them are known",
 	"memory of a pod's own probes full":              "a pod probes very many addresses: it may scan",

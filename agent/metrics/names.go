@@ -80,7 +80,7 @@ var (
 	leftOut = counter("dupip_left_out_total",
 		"What was left out because there was too much of it, by what it was; the same thing counts each time.", "reason")
 	suppressed = counter("dupip_suppressed_total",
-		"Suspicions that were not raised although an address has several holders, by reason.", "reason")
+		"Suspicions that were not raised although an address has several holders, or not confirmed because of a live migration, by reason.", "reason")
 	solicitations = counter("dupip_solicitations_total",
 		"Probes sent into pods: to verify a suspicion, or to refresh a silent binding.", "purpose")
 	recordsPending = gauge("dupip_records_pending",

@@ -77,7 +77,7 @@ func richLoop() LoopStats {
 	against.Key.IP = netip.MustParseAddr("fd00::2")
 	drill := conflict(3, detector.Confirmed, noon, web, old)
 	drill.Key.IP = netip.MustParseAddr("192.0.2.7")
-	counts.Suppressed = map[string]uint64{"shared": 2, "forwarded": 1, "solicit: off": 0}
+	counts.Suppressed = map[string]uint64{"shared": 2, "forwarded": 1, "migration": 1, "solicit: off": 0}
 	return LoopStats{
 		Counts: counts,
 		Open:   []detector.Conflict{against, drill, conflict(1, detector.Confirmed, noon, web, old, third)},

@@ -186,7 +186,7 @@ func (r *Resolver) readStatus(ctx context.Context, rt *runtime, s *sandbox) erro
 		return err
 	}
 	// A stopped sandbox is done without a netns: that may be gone.
-	s.done, s.Pod, s.IPs = true, read.pod, read.ips
+	s.done, s.Pod, s.Sandbox.VM, s.IPs = true, read.pod, read.vm, read.ips
 	if s.Result == nil && s.ready && s.Cookie != 0 {
 		s.Result = r.result(s.id, read.info)
 	}

@@ -24,6 +24,7 @@ const (
 // sandboxStatus is the part of a status that is used.
 type sandboxStatus struct {
 	pod         detector.Pod
+	vm          detector.VM
 	ips         []netip.Addr
 	hostNetwork bool   // it has no netns of its own
 	path        string // netns file, empty if unknown
@@ -36,6 +37,7 @@ func parse(response *runtimeapi.PodSandboxStatusResponse) sandboxStatus {
 	status := response.GetStatus()
 	s := sandboxStatus{
 		pod: podOf(status.GetMetadata().GetNamespace(), status.GetMetadata().GetName(), status.GetMetadata().GetUid()),
+		vm:  vmOf(status.GetLabels()),
 		ips: addresses(status.GetNetwork()), info: []byte(response.GetInfo()["info"]),
 		hostNetwork: status.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE,
 	}
@@ -79,6 +81,21 @@ func podOf(namespace, name, uid string) detector.Pod {
 		pod.UID = ""
 	}
 	return pod
+}
+
+// vmOf returns the virtual machine of a pod of KubeVirt, by the labels that virt-controller gives to it (api/core/v1/types.go). The first one
+// has had the name of the VirtualMachineInstance since version 0.42, the last one always.
+func vmOf(labels map[string]string) detector.VM {
+	vm := detector.VM{UID: labels["kubevirt.io/created-by"]}
+	if vm.UID == "" || !validName(vm.UID) {
+		return detector.VM{}
+	}
+	for _, label := range []string{"vm.kubevirt.io/name", "kubevirt.io/domain"} {
+		if name := labels[label]; vm.Name == "" && validName(name) {
+			vm.Name = name
+		}
+	}
+	return vm
 }
 
 // validName requires printable ASCII without spaces, for terminals, logs and labels.

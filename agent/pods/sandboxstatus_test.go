@@ -93,3 +93,28 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+// The virtual machine of a pod is that of KubeVirt's labels.
+func TestVirtualMachine(t *testing.T) {
+	t.Parallel()
+	const uid, name, domain = "kubevirt.io/created-by", "vm.kubevirt.io/name", "kubevirt.io/domain"
+	for _, test := range []struct {
+		labels map[string]string
+		want   detector.VM
+	}{
+		{nil, detector.VM{}},
+		{map[string]string{uid: "u", name: "db", domain: "d"}, detector.VM{UID: "u", Name: "db"}},
+		{map[string]string{uid: "u", domain: "d"}, detector.VM{UID: "u", Name: "d"}},
+		{map[string]string{uid: "u", name: "a\x1bb", domain: "d"}, detector.VM{UID: "u", Name: "d"}},
+		{map[string]string{uid: "u"}, detector.VM{UID: "u"}},
+		{map[string]string{name: "db"}, detector.VM{}},
+		{map[string]string{uid: "", name: "db"}, detector.VM{}},
+		{map[string]string{uid: "a b", name: "db"}, detector.VM{}},
+		{map[string]string{uid: strings.Repeat("u", 300)}, detector.VM{}},
+	} {
+		got := parse(&runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{Labels: test.labels}})
+		if got.vm != test.want {
+			t.Errorf("%v: %+v, want %+v", test.labels, got.vm, test.want)
+		}
+	}
+}

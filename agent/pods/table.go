@@ -132,7 +132,7 @@ const ShortID = 13
 
 // public returns the published part. The ids of containerd and CRI-O are hexadecimal; it omits others.
 func (s *sandbox) public() detector.Sandbox {
-	public := detector.Sandbox{Stopped: !s.ready}
+	public := detector.Sandbox{Stopped: !s.ready, VM: s.Sandbox.VM}
 	if len(s.id) >= ShortID && strings.Trim(s.id, "0123456789abcdef") == "" {
 		public.ID = s.id[:ShortID]
 	}

@@ -29,8 +29,8 @@ type PodOptions struct {
 	HostPID bool
 	// Privileged is one that may have privileged containers.
 	Privileged bool
-	// Annotations are those that a kubelet passes on.
-	Annotations map[string]string
+	// Labels and Annotations are those that a kubelet passes on.
+	Labels, Annotations map[string]string
 	// Sysctls are set in the sandbox, which does not start if one of them does not exist.
 	Sysctls map[string]string
 	// DNS is what its containers find in /etc/resolv.conf; nil is what the machine has.
@@ -77,6 +77,7 @@ func (p *Pod) failed(what string, err error) error {
 func (r *Runtime) RunPod(ctx context.Context, o PodOptions) (*Pod, error) {
 	p := &Pod{PodOptions: o, config: &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Namespace: o.Namespace, Name: o.Name, Uid: o.UID, Attempt: o.Attempt},
+		Labels:       o.Labels,
 		Annotations:  o.Annotations,
 		LogDirectory: r.logs(),
 		DnsConfig:    o.DNS,
