@@ -68,7 +68,7 @@ func checkInterfaces(_ context.Context, known *facts) Check {
 	}{
 		{links.Failed, Fail, "the reason is in brackets; where a tc filter has priority 1 (the bandwidth plugin), nothing but --attach tcx helps"},
 		{links.Shadowed, Warn, "another program (Cilium, an XDP firewall) runs first and may drop packets: bpftool net names it; a restarted agent runs before other tcx programs"},
-		{"unseen netns", Warn, "their network namespaces are not found: see \"processes\" and \"netns names\", of the agent's own container"},
+		{"unseen netns", Warn, "their network namespaces are not found: see \"processes\" and \"netns names\", of the agent's own container; what leads out of the node belongs into ignore: interfaces of the configuration"},
 		{links.Waiting, OK, ""},
 		{links.Pending, OK, ""},
 	} {

@@ -35,7 +35,7 @@ func Survey(insideToo bool) (pods, devices []Interface, err error) {
 	for _, link := range all {
 		attrs := link.Attrs()
 		ref, found := finder.Ref(attrs.NetNsID)
-		if !routes.leadsToNetns(link) || !found && signs.match(attrs.Index, attrs.HardwareAddr) {
+		if !routes.leadsToNetns(link) || !found && signs.match(attrs.Index, attrs.NetNsID, attrs.HardwareAddr) {
 			continue // as in table.classify
 		}
 		pods = append(pods, Interface{Name: attrs.Name, InnerIndex: attrs.ParentIndex, Netns: ref, Seen: found})

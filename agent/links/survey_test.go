@@ -43,11 +43,12 @@ func TestSurvey(t *testing.T) {
 	must(t, links.CanWatch())
 }
 
-// A survey does not find a second uplink. It finds a pod whose netns is hidden.
+// A survey does not find a second uplink, nor a third one to the same place. It finds a pod whose netns is hidden.
 func TestSurveyKnowsHiddenUplinks(t *testing.T) {
 	held := hiddenNetns(t)
 	addHidden(t, held, "second", 0, 0, "10.6.7.1/24")
-	addHidden(t, held, "concealed", 0, 0, "10.6.8.1/32")
+	addHidden(t, held, "third", 0, 0)
+	addHidden(t, hiddenNetns(t), "concealed", 0, 0, "10.6.8.1/32")
 	pod := ownnetns.NewPod(t)
 	addTo(t, addVeth(t, pod, "boxed", "10.6.6.2/28"), "10.6.6.1/28")
 	pods, _, err := links.Survey(false)

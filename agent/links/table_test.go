@@ -168,6 +168,15 @@ func TestTable(t *testing.T) {
 			{func(h *harness) { h.ignored = "eth"; h.event(pod(named("eth1"))) }, []string{"eth1 is not observed: uplink"}},
 			{func(h *harness) { h.deleted(7, unix.AF_UNSPEC) }, nil},
 		},
+		"an uplink by the netns that it leads into, until another veth there is found": {
+			{func(h *harness) { h.signs.outside = map[int]bool{3: true}; h.addPod(Attached); h.failScans() }, []string{"detach", "pod7 is not observed: uplink"}},
+			{func(h *harness) {
+				h.event(pod(func(a *netlink.LinkAttrs) { a.Name, a.Index, a.ParentIndex = "pod8", 8, 4 }))
+				h.veths[8].found = true
+				h.classify(h.veths[7], h.now)
+			}, nil},
+			{func(h *harness) { h.setPodState(Attached); h.failScans() }, []string{"added pod7 gen3 attached listed"}},
+		},
 		"an uplink by its MAC, until the default route leaves the MAC": {
 			{func(h *harness) { h.signs.macs = byMAC; h.addPod(Attached); h.failScans() }, []string{"detach", "pod7 is not observed: uplink"}},
 			{func(h *harness) { h.signsErr = errUnreachable; h.signs.macs = nil; h.classifyAll() }, []string{"pod7 is not observed: uplink"}},

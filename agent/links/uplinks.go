@@ -51,10 +51,12 @@ func (d defaultRoutes) leadsToNetns(link netlink.Link) bool {
 
 // uplinkSigns distinguish veths that lead out of the node from those that lead into pods. A node that
 // is a container has a veth like a pod's for each of its networks, which carries the packets of other
-// nodes. Such a veth has an address with a subnet, or a bridge took over its MAC and its default route.
+// nodes. Such a veth has an address with a subnet, or a bridge took over its MAC and its default route. It may have neither, as the port of
+// a bridge, and leads into the same netns as one that has, or as the device of a default route: no pod is in that netns.
 type uplinkSigns struct {
 	subnets map[int]bool    // devices with an address in a subnet, by ifindex
 	macs    map[string]bool // of the devices of default routes
+	outside map[int]bool    // the ids of the namespaces that the devices above lead into
 }
 
 func readUplinkSigns(routes defaultRoutes) (uplinkSigns, error) {
@@ -62,19 +64,28 @@ func readUplinkSigns(routes defaultRoutes) (uplinkSigns, error) {
 	if err != nil {
 		return uplinkSigns{}, err
 	}
-	signs := uplinkSigns{make(map[int]bool), routes.macs()}
+	links, err := listLinks()
+	if err != nil {
+		return uplinkSigns{}, err
+	}
+	signs := uplinkSigns{make(map[int]bool), routes.macs(), make(map[int]bool)}
 	for _, a := range addrs {
 		// The host ends of routed pods have addresses without a subnet.
 		if ones, bits := a.Mask.Size(); a.IP.IsGlobalUnicast() && ones < bits {
 			signs.subnets[a.LinkIndex] = true
 		}
 	}
+	for _, link := range links {
+		if a := link.Attrs(); a.NetNsID >= 0 && (routes.devices[a.Index] || signs.match(a.Index, a.NetNsID, a.HardwareAddr)) {
+			signs.outside[a.NetNsID] = true
+		}
+	}
 	return signs, nil
 }
 
-// match reports whether a veth has the signs of an uplink.
-func (s uplinkSigns) match(index int, mac net.HardwareAddr) bool {
-	return s.subnets[index] || s.macs[mac.String()]
+// match reports whether a veth into the netns with that id has the signs of an uplink.
+func (s uplinkSigns) match(index, nsid int, mac net.HardwareAddr) bool {
+	return s.subnets[index] || s.macs[mac.String()] || s.outside[nsid]
 }
 
 // macs returns the MACs of the devices. A bridge, also one of Open vSwitch, that took over an uplink has
@@ -111,11 +122,11 @@ func macIsSet(device string) bool {
 }
 
 // classify excludes a veth that leads out of the node, and observes it again when it does not. It
-// leads out if its netns was searched for and never found, and it has the signs of an uplink. The
+// leads out if its netns was searched for and never found, not even behind another veth, and it has the signs of an uplink. The
 // signs alone prove nothing: runtimes give addresses with a subnet to pods' host ends, too.
 func (t *table) classify(veth *tracked, now time.Time) {
 	var signs uplinkSigns
-	if !veth.found && veth.scans.unseen() && !t.reachable(veth.nsid) {
+	if veth.scans.unseen() && !t.reachable(veth.nsid) && !t.wasFound(veth.nsid) {
 		var err error
 		if signs, err = t.signs(); err != nil {
 			t.log.Debug("identifying uplinks failed", "error", err)
@@ -124,7 +135,7 @@ func (t *table) classify(veth *tracked, now time.Time) {
 		}
 	}
 	i := veth.iface
-	switch isUplink := signs.match(i.Index, i.MAC); {
+	switch isUplink := signs.match(i.Index, veth.nsid, i.MAC); {
 	case isUplink && veth.observed():
 		t.log.Info("interface is an uplink of the node and leads to no pod", "interface", i.Name)
 		t.remove(i.Index, "interface "+i.Name+" leads out of the node")
@@ -135,4 +146,14 @@ func (t *table) classify(veth *tracked, now time.Time) {
 		veth.iface.Listed = true
 		t.add(veth, now)
 	}
+}
+
+// wasFound reports whether the netns with that id was found once.
+func (t *table) wasFound(nsid int) bool {
+	for _, veth := range t.veths {
+		if veth.nsid == nsid && veth.found {
+			return true
+		}
+	}
+	return false
 }

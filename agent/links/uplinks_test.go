@@ -37,25 +37,9 @@ func TestUplinkIsNoPodInterface(t *testing.T) {
 
 // A node may have several uplinks. No path leads to the namespaces behind them.
 func TestSecondUplinkIsNoPodInterface(t *testing.T) {
-	outside := ownnetns.NewPod(t)
-	held := outside.Open(t)
-	outside.Delete()
-	wire := func(name string, addresses ...string) {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name = name
-		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "p" + name, PeerNamespace: netlink.NsFd(held.Fd())}
-		must(t, netlink.LinkAdd(veth))
-		t.Cleanup(func() { _ = netlink.LinkDel(veth) })
-		must(t, netlink.LinkSetUp(veth))
-		for _, address := range addresses {
-			parsed, err := netlink.ParseAddr(address)
-			must(t, err)
-			must(t, netlink.AddrAdd(veth, parsed))
-		}
-	}
-	wire("eth7", "172.19.0.2/16")
-	wire("routed", "10.9.9.1/32") // the gateway's address on the host end of a hidden pod
-	wire("eth8")
+	addHidden(t, hiddenNetns(t), "eth7", 0, 0, "172.19.0.2/16")
+	addHidden(t, hiddenNetns(t), "routed", 0, 0, "10.9.9.1/32") // the gateway's address on the host end of a hidden pod
+	veth := addHidden(t, hiddenNetns(t), "eth8", 0, 0)
 	// Before an uplink has its address, nothing distinguishes it from a pod's interface.
 	_, wait := watch(t, links.Options{})
 	notUplink := func(e links.Event) {
@@ -67,32 +51,21 @@ func TestSecondUplinkIsNoPodInterface(t *testing.T) {
 		wait("the hidden pod and eth8, not eth7", func(e links.Event) bool { notUplink(e); return e.Kind == links.Added })
 	}
 	// An uplink may get its address late.
-	eth8, err := netlink.LinkByName("eth8")
-	must(t, err)
-	address, err := netlink.ParseAddr("172.20.0.2/16")
-	must(t, err)
-	must(t, netlink.AddrAdd(eth8, address))
+	addTo(t, veth, "172.20.0.2/16")
 	wait("eth8 removed", func(e links.Event) bool { notUplink(e); return named(links.Removed, "eth8")(e) })
 }
 
 // An uplink may be a port of a bridge that has the address, the route and the MAC of the uplink, as
 // OVN-Kubernetes makes it.
 func TestUplinkBehindABridgeIsNoPodInterface(t *testing.T) {
-	outside := ownnetns.NewPod(t)
-	held := outside.Open(t)
-	outside.Delete()
+	testneeds.Root(t)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "breth9"
 	bridge := &netlink.Bridge{LinkAttrs: attrs}
 	must(t, netlink.LinkAdd(bridge))
 	t.Cleanup(func() { _ = netlink.LinkDel(bridge) })
 	for _, name := range []string{"eth9", "hidden9"} {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.MasterIndex = name, bridge.Index
-		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "p" + name, PeerNamespace: netlink.NsFd(held.Fd())}
-		must(t, netlink.LinkAdd(veth))
-		t.Cleanup(func() { _ = netlink.LinkDel(veth) })
-		must(t, netlink.LinkSetUp(veth))
+		addHidden(t, hiddenNetns(t), name, 0, bridge.Index)
 	}
 	uplink, err := netlink.LinkByName("eth9")
 	must(t, err)
@@ -111,6 +84,46 @@ func TestUplinkBehindABridgeIsNoPodInterface(t *testing.T) {
 	wait("the other port", func(e links.Event) bool { notUplink(e); return named(links.Added, "hidden9")(e) })
 	for range 3 { // every resync sends these
 		wait("the node's addresses", func(e links.Event) bool { notUplink(e); return e.Kind == links.HostAddresses })
+	}
+}
+
+// An uplink without an address is known by where it leads: into the netns of the default route's device, or of one with a subnet. Other
+// namespaces that nobody finds may be those of pods.
+func TestUplinkWithoutAddress(t *testing.T) {
+	testneeds.Root(t)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "br-lan"
+	bridge := &netlink.Bridge{LinkAttrs: attrs}
+	must(t, netlink.LinkAdd(bridge))
+	t.Cleanup(func() { _ = netlink.LinkDel(bridge) })
+	for name, known := range map[string]func(t *testing.T, outside *os.File){
+		"by the default route": func(t *testing.T, outside *os.File) {
+			eth0 := addHidden(t, outside, "eth0", 0, 0)
+			must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: eth0.Index, Gw: net.IPv4(10, 5, 4, 254), Flags: int(netlink.FLAG_ONLINK), Priority: 11}))
+		},
+		"by the default route of IPv6": func(t *testing.T, outside *os.File) {
+			eth0 := addHidden(t, outside, "eth0", 0, 0, "fd00:54::1/64")
+			must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: eth0.Index, Gw: net.ParseIP("fd00:54::fe"), Priority: 11}))
+		},
+		"by a subnet":         func(t *testing.T, outside *os.File) { addHidden(t, outside, "eth0", 0, 0, "10.5.4.1/24") },
+		"by a subnet of IPv6": func(t *testing.T, outside *os.File) { addHidden(t, outside, "eth0", 0, 0, "fd00:54::1/64") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			outside := hiddenNetns(t)
+			known(t, outside)
+			addHidden(t, outside, "eth1", 0, bridge.Index)
+			addHidden(t, hiddenNetns(t), "hidden1", 0, bridge.Index)
+			_, wait := watch(t, links.Options{Resync: 200 * time.Millisecond})
+			wait("the hidden pod and only that", func(e links.Event) bool {
+				if e.Kind == links.Added && e.Interface.Name != "hidden1" {
+					t.Errorf("%s is observed as a pod interface", e.Interface.Name)
+				}
+				return named(links.Added, "hidden1")(e)
+			})
+			wait("the uplink", listedAs("eth1"))
+			addHidden(t, outside, "eth2", 0, bridge.Index)
+			wait("another one, later", listedAs("eth2"))
+		})
 	}
 }
 

@@ -53,6 +53,10 @@ func otherAddress(b *document.Binding) {
 }
 func noFacts(b *document.Binding)     { b.Facts = nil }
 func unreachable(b *document.Binding) { b.Unreachable = true }
+func unseen(b *document.Binding) {
+	b.Pod, b.Netns, b.NetnsCookie, b.Interface, b.Facts = nil, "", 0, "eth2", nil
+}
+
 func process(b *document.Binding) {
 	b.Pod, b.Netns, b.Interface, b.Ifindex = nil, "net:[4026531840]", "", 0
 	b.Facts.NetnsPath, b.Facts.Process = "", &document.Process{PID: 4711, Command: "nginx"}
@@ -167,6 +171,7 @@ func situations() []situation {
 			holder("a", dead(document.BehindStopped)), holder("bb", dead(document.BehindStopped)), holder("ccc"), holder("dddd", node("b")))},
 		{"D. not given, as another node says", byHand},
 		{"I. not given: a process without a name", judged(document.CauseByHand, certain, "0 remove not-given, 1 keep given", holder("", process, given(no)), holder("api", given(yes)))},
+		{"nobody finds the netns of one", judged(document.CauseByHand, certain, "1 remove not-given, 0 keep given", holder("web"), holder("", unseen, later(90)))},
 		{"not given: a netns without a pod", judged(document.CauseByHand, certain, "0 remove not-given, 1 keep given", holder("lab", noPod, given(no)), holder("api", given(yes)))},
 		{"F. the reservation is lost, and the store wiped", lost},
 		{"the node has no route to the one that stays", unrouted},

@@ -200,7 +200,11 @@ func (v *voice) end(n int, why string) document.Step {
 		return v.endSandbox(n, why)
 	}
 	if cutOff(b) != "" {
-		return v.cut(n, why)
+		s := v.cut(n, why)
+		if b.NetnsCookie == 0 && b.Pod == nil { // nobody knows where it leads
+			s.If = fmt.Sprintf("If %s leads into a pod, not out of the node (else put \"ignore: {interfaces: [%[1]s]}\" into the configuration)", b.Interface)
+		}
+		return s
 	}
 	return v.byHand(n, why)
 }

@@ -230,7 +230,7 @@ ignore:
 		}
 	}},
 	{ID: "Q37", Want: Quiet, Nodes: 2, Text: "nodes that are containers, with a second uplink", Play: func(s *Stage) {
-		uplinks := s.secondUplinks("172.19.0.", "fd00:19::")
+		_, uplinks := s.secondUplinks("172.19.0.", "fd00:19::")
 		for i, a := range s.Actors {
 			p := s.PodOn(a, fmt.Sprintf("pod%d", i), lab.PodOptions{Addrs: []netip.Addr{a.Node.IPv4(37)}})
 			s.Sees(p, p.Addrs()...)

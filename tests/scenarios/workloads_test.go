@@ -138,35 +138,55 @@ func (s *Stage) reflect(p *lab.Pod) {
 // secondUplinks joins the nodes by a wire outside, as a second network of the engine
 // does whose containers they are: nothing on the node leads to the other end. It returns
 // the addresses of each node.
-func (s *Stage) secondUplinks(v4, v6 string) [][]netip.Addr {
+func (s *Stage) secondUplinks(v4, v6 string) (wire *netlink.Handle, all [][]netip.Addr) {
 	s.Helper()
 	wire, err := s.Node.Elsewhere()
 	s.Do(err)
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = "br-0123456789ab"
-	bridge := &netlink.Bridge{LinkAttrs: attrs}
-	s.Do(wire.LinkAdd(bridge), wire.LinkSetUp(bridge))
-	var all [][]netip.Addr
+	s.outerNetwork(wire, "br-0123456789ab")
 	for i, a := range s.Actors {
-		port := fmt.Sprintf("veth%d", i)
-		node, err := os.Open(a.Node.Path())
-		s.Do(err)
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name = port
-		veth := netlink.NewVeth(attrs)
-		veth.PeerName, veth.PeerNamespace = "eth1", netlink.NsFd(node.Fd())
-		s.Do(wire.LinkAdd(veth), node.Close(), a.Node.Sysctl("ipv6/conf/eth1/accept_dad", "0"))
+		s.plugOutside(wire, "br-0123456789ab", a, "eth1")
 		own := lab.IPs(fmt.Sprint(v4, i+2), fmt.Sprint(v6, i+2))
 		s.Do(a.Node.AddAddr("eth1", netip.PrefixFrom(own[0], 16)), a.Node.AddAddr("eth1", netip.PrefixFrom(own[1], 64)))
-		uplink, err := a.Node.Netlink().LinkByName("eth1")
-		s.Do(err)
-		s.Do(a.Node.Netlink().LinkSetUp(uplink))
-		link, err := wire.LinkByName(port)
-		s.Do(err)
-		s.Do(wire.LinkSetMaster(link, bridge), wire.LinkSetUp(link))
 		all = append(all, own)
 	}
-	return all
+	return wire, all
+}
+
+// outerNetwork makes a network outside of the nodes, with addresses of the machine there.
+func (s *Stage) outerNetwork(wire *netlink.Handle, name string, addrs ...netip.Prefix) {
+	s.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	bridge := &netlink.Bridge{LinkAttrs: attrs}
+	s.Do(wire.LinkAdd(bridge), wire.LinkSetUp(bridge))
+	for _, a := range addrs {
+		s.Do(wire.AddrAdd(bridge, &netlink.Addr{IPNet: prefixNet(a), Flags: unix.IFA_F_NODAD}))
+	}
+}
+
+func prefixNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// plugOutside gives a node a device in a network outside.
+func (s *Stage) plugOutside(wire *netlink.Handle, network string, a *Actor, device string) {
+	s.Helper()
+	port := device + a.Node.ShortName()
+	node, err := os.Open(a.Node.Path())
+	s.Do(err)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = port
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName, veth.PeerNamespace = device, netlink.NsFd(node.Fd())
+	s.Do(wire.LinkAdd(veth), node.Close(), a.Node.Sysctl("ipv6/conf/"+device+"/accept_dad", "0"))
+	uplink, err := a.Node.Netlink().LinkByName(device)
+	s.Do(err)
+	s.Do(a.Node.Netlink().LinkSetUp(uplink))
+	link, err := wire.LinkByName(port)
+	s.Do(err)
+	bridge, err := wire.LinkByName(network)
+	s.Do(err)
+	s.Do(wire.LinkSetMaster(link, bridge), wire.LinkSetUp(link))
 }
 
 // segment is a broadcast domain: a bridge, or with vlan one VLAN of it.

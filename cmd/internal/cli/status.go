@@ -84,6 +84,10 @@ func (p *Printer) Status(s document.Status) {
 	if p.Wide {
 		line("Metrics", "%s", cmp.Or(s.Metrics, "off"))
 	}
+	if unseen := unseenInterfaces(s.Interfaces); len(unseen) > 0 {
+		line("Unseen", "behind %s no network namespace is found. If that is not a pod's, but outside of the node, put the interface into the configuration: ignore: {interfaces: [%s]}",
+			detector.List(unseen), unseen[0])
+	}
 	for _, i := range s.Interfaces {
 		switch {
 		case p.Wide:
@@ -115,6 +119,16 @@ func (p *Printer) Status(s document.Status) {
 	}
 	tables{Printer: p}.table(rows, "interface", "ifindex", "state", "network", "peer", "pod", "netns", "pid", "refused", "reason")
 	p.printf("\nThe node's own addresses: %s\n", strings.Join(s.HostAddresses, " "))
+}
+
+// unseenInterfaces names the interfaces that are observed although nobody knows where they lead.
+func unseenInterfaces(list []document.InterfaceStatus) (names []string) {
+	for _, i := range list {
+		if i.Netns == "" && (i.State == "attached" || i.State == "shadowed") {
+			names = append(names, i.Name)
+		}
+	}
+	return names
 }
 
 // changeText says what a pod has done with its end of an interface. The network stays.

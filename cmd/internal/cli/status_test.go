@@ -60,6 +60,21 @@ func TestPrintStatusLeftOut(t *testing.T) {
 	}
 }
 
+// Interfaces that may be uplinks are named, with what to put into the configuration.
+func TestPrintStatusUnseen(t *testing.T) {
+	p, out := printer(80)
+	p.Status(document.Status{Interfaces: []document.InterfaceStatus{
+		{Name: "eth2", State: "attached"}, {Name: "veth1", State: "attached", Netns: "cni-1"}, {Name: "eth1", State: "uplink"},
+	}})
+	flat := strings.Join(strings.Fields(out.String()), " ")
+	for _, want := range []string{"Unseen behind eth2 no network namespace is found.", "ignore: {interfaces: [eth2]}"} {
+		if !strings.Contains(flat, want) {
+			t.Errorf("got %s, want %q", out, want)
+		}
+	}
+	fits(t, out.String())
+}
+
 func TestPrintStatusDADFailed(t *testing.T) {
 	status := document.Status{DADFailedAddresses: 1, DADFailed: []document.DADFailed{
 		{IP: netip.MustParseAddr("fd00:1::5"), Interface: "veth5", Netns: "cni-5", Pod: &document.Pod{Namespace: "shop", Name: "web-0"}},
