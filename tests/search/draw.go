@@ -34,6 +34,14 @@ func Draw(seed uint64) Plan {
 			d.liar()
 		}
 	}
+	d.Rand = rand.New(rand.NewPCG(seed, 4))
+	if d.often(4) {
+		for i := range d.plan.Events {
+			if e := &d.plan.Events[i]; e.Verb == "pod" && !d.often(3) {
+				e.Args = append(e.Args, "vm="+[]string{"db", "web"}[d.IntN(4)/3])
+			}
+		}
+	}
 	slices.SortStableFunc(d.plan.Events, func(a, b Event) int { return int(a.At - b.At) })
 	return d.plan
 }

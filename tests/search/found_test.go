@@ -155,6 +155,15 @@ var failures = []struct{ name, plan string }{
 		114s n2 pod e 10.0.0.2 quiet
 		146s n2 freeze 16s`,
 	},
+	{
+		"a virtual machine migrates, and then its two pods keep the address",
+		`seed=1 nodes=3
+		10s n1 pod a 10.0.0.1 vm=db
+		100s n2 pod b 10.0.0.1 vm=db
+		104s n1 end a
+		200s n3 pod c 10.0.0.2 vm=web
+		220s n2 pod d 10.0.0.2 vm=web`,
+	},
 }
 
 // What was found once is not broken again.

@@ -21,6 +21,9 @@ const (
 	endedWithin, unsaidWithin = 8 * time.Second, 50 * time.Second
 	// restoredWithin is how long a conflict waits for holders after a restart, forgottenWithin for those of a node without an agent.
 	restoredWithin, forgottenWithin = 100 * time.Second, 5*time.Minute + 20*time.Second
+	// migratesWithin is how much later two pods of one virtual machine on two nodes must be found, unnamedWithin the same of such a pod and one
+	// without a name.
+	migratesWithin, unnamedWithin = 62 * time.Second, 12 * time.Second
 	// leftWithin is how long the holders of an agent that ended in order are listed by others.
 	leftWithin = 100 * time.Second
 	// answersWithin is what a holder may take that must be found. One that answers after slowFrom must not; both depend on packets
@@ -50,7 +53,7 @@ func (t *truth) mustFind(a, b *life) {
 		if a.m != b.m {
 			calm = max(calm, t.calm)
 		}
-		due := max(since+foundWithin+2*slower, calm+settledWithin, a.clear, b.clear)
+		due := max(since+foundWithin+2*slower, calm+settledWithin, a.clear, b.clear) + mayMigrate(a, b)
 		if !t.few(a.key) { // then it is enough that each is listed with one that may be found later
 			due = max(due, since+settledWithin)
 		}
@@ -66,6 +69,17 @@ func (t *truth) mustFind(a, b *life) {
 		}
 	}
 	t.w.at(since+foundWithin+2*slower, check)
+}
+
+// mayMigrate returns how long two holders may be taken for one virtual machine that migrates.
+func mayMigrate(a, b *life) time.Duration {
+	switch {
+	case a.m == b.m || a.vm == "" && b.vm == "":
+		return 0
+	case a.vm == b.vm:
+		return migratesWithin
+	}
+	return unnamedWithin
 }
 
 // few reports whether the holders of an address are so few that each node with one is notified of all others: on at most 8 nodes
@@ -231,6 +245,7 @@ func (t *truth) event(a *agent, e detector.Event) {
 			t.broke("own", "%s confirms %s, which no holder of its own had for %v", a.m.label, c.Key.IP, overlap)
 		}
 		t.overlapped(a, c)
+		t.migrated(a, c)
 	case detector.EventChanged:
 		if c.State == detector.Confirmed {
 			t.overlapped(a, c)
@@ -243,6 +258,23 @@ func (t *truth) event(a *agent, e detector.Event) {
 		if e.Kind == detector.EventResolved {
 			t.rightlyResolved(a, &e, before)
 		}
+	}
+}
+
+// migrated checks that a virtual machine that migrates for the first time, while nothing else happens, is no conflict for a minute.
+func (t *truth) migrated(a *agent, c *detector.Conflict) {
+	of := func(vm string) (pods []*life) {
+		for _, l := range t.lives {
+			if l.key == c.Key || vm != "" && l.vm == vm {
+				pods = append(pods, l)
+			}
+		}
+		return pods
+	}
+	if pods := of(""); len(pods) != 2 || pods[0].vm == "" || pods[1].vm != pods[0].vm || pods[0].m == pods[1].m || len(of(pods[0].vm)) != 2 || t.w.liars() > 0 {
+		return
+	} else if began := max(pods[0].from, pods[1].from); t.calm < began && t.w.now < began+time.Minute {
+		t.broke("migration", "%s confirms %s, which %s and %s of one virtual machine have since %s", a.m.label, c.Key.IP, pods[0], pods[1], seconds(began))
 	}
 }
 

@@ -25,7 +25,7 @@ type Plan struct {
 //
 //	12.3s n1 pod a 10.0.0.1 slow=0.8s quiet given=yes
 //	    a pod begins on the machine, and has the address. It answers that much later, says nothing by itself, and its network plugin
-//	    gave it the address, or did not. l3: its interface has no layer 2
+//	    gave it the address, or did not. l3: its interface has no layer 2. vm=db: it has the labels of that virtual machine
 //	20s n1 drop a     it has the address no more, and its kernel says so
 //	21s n1 take a     it has it again
 //	25s n1 mute a 3s  it answers nothing for so long

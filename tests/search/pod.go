@@ -27,6 +27,7 @@ type pod struct {
 	slow      time.Duration
 	quiet, l3 bool
 	given     detector.Given
+	vm        string        // it has the labels of that virtual machine
 	has       bool          // it has its address
 	since     time.Duration // that is so
 	muted     time.Duration // until when it answers nothing
@@ -57,6 +58,7 @@ func (m *machine) begin(e Event) {
 	}
 	p.slow, _ = time.ParseDuration(e.option("slow"))
 	p.given = map[string]detector.Given{"yes": detector.GivenYes, "no": detector.GivenNo}[e.option("given")]
+	p.vm = e.option("vm")
 	m.pods = append(m.pods, p)
 	p.take()
 }
@@ -89,6 +91,7 @@ var here = func() netns.Ref {
 // known is what the runtime and CNI's result say of the pod.
 func (p *pod) known() pods.Change {
 	c := pods.Change{Cookie: p.netns, Pod: detector.Pod{Namespace: "search", Name: p.m.label + "-" + p.name, UID: fmt.Sprint(p.m.boot, p.netns)}}
+	c.Sandbox.VM.UID = p.vm
 	given := p.key.IP
 	switch p.given {
 	case detector.GivenUnknown:
