@@ -167,7 +167,7 @@ func (a *Agent) assemble(c *config.Config) error {
 		Log: a.opts.Log, MinOverlap: a.opts.MinOverlap, ScansMute: a.opts.ConfiguredEvidence != Off, Cluster: a.cluster,
 		Observe: observe.Options{
 			Host: detector.HolderID{Node: a.node.NodeID(), Netns: hostCookie}, GossipAddress: a.gossipAddress(),
-			Pod: a.podName, ByHostEnd: a.pods.ByHostEnd, Leads: leads, Rescan: a.watcher.Refresh, Counters: a.observer.Counters, Watch: a.watch,
+			Pod: a.podName, ByHostEnd: a.pods.ByHostEnd, Readdressed: a.pods.Readdressed, Leads: leads, Rescan: a.watcher.Refresh, Counters: a.observer.Counters, Watch: a.watch,
 		},
 		Probe:  probe.Options{Sender: a.sender, Source: probe.Source(a.node.Name, a.node.Boot), Rescan: a.watcher.Refresh},
 		Forget: a.observer.Forget, HostAddresses: links.ListHostAddresses, Settled: a.watcher.Settled, Unnamed: a.pods.Relist,

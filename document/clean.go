@@ -71,7 +71,7 @@ func walk(v reflect.Value, tag string, text func(s, tag string) string, moment f
 	case reflect.Pointer:
 		switch p, isPod := v.Interface().(*Pod); {
 		case v.IsNil():
-		case isPod && (p.Name == "" || p.Namespace == "" && p.Engine == ""): // only another node may say so
+		case isPod && (p.Name == "" || (p.Namespace == "") != isEngine(p.Engine)): // only another node may say so
 			v.SetZero()
 		default:
 			walk(v.Elem(), tag, text, moment)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
@@ -85,6 +87,11 @@ func (p *Pod) Detector() detector.Pod {
 		return detector.Pod{}
 	}
 	return detector.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Engine: p.Engine}
+}
+
+// isEngine reports whether a text is the name of a container engine, as [detector.Pod] has it.
+func isEngine(engine string) bool {
+	return slices.Contains([]string{"docker", "podman", "nerdctl", "nomad", "lxc", "nspawn"}, strings.TrimPrefix(engine, "rootless "))
 }
 
 // IsContainer reports whether it is a container, and no pod of Kubernetes.

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -201,8 +200,10 @@ func checkEngines(ctx context.Context, known *facts) Check {
 		return fail("give the path of a socket with --engine-socket, or none", "%v", err)
 	case socket == "off" || socket == "none":
 		return skip("--engine-socket %s", socket)
+	case len(engines) == 0 && socket != "":
+		return warn("give the path of the engine's socket with --engine-socket, or leave it out", "no container engine at %s", socket)
 	case len(engines) == 0:
-		return ok("none at %s", cmp.Or(socket, "the usual places"))
+		return ok("none at the usual places")
 	}
 	var texts []string
 	for _, e := range engines {

@@ -90,7 +90,7 @@ func exportHolders(c *detector.Conflict, exported map[[4]string]bool, out *serie
 	for _, b := range c.Holders[:min(len(c.Holders), maxHolders)] {
 		pod := b.Holder.Pod
 		labels := [4]string{escape(c.Key.Network), c.Key.IP.String(), escape(pod.Namespace), escape(pod.Name)}
-		if pod.Name != "" && !exported[labels] {
+		if pod.Name != "" && pod.Engine == "" && !exported[labels] {
 			exported[labels] = true
 			out.add(conflictHolderInfo, 1, labels[:]...)
 		}

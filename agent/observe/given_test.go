@@ -21,6 +21,15 @@ func TestGiven(t *testing.T) {
 		}
 		return r
 	}
+	// engine is a container whose engine was asked that long after the addresses were there.
+	const ago = time.Minute
+	engine := func(after time.Duration, given ...string) pods.Change {
+		r := &books.Result{Whole: true}
+		for _, p := range given {
+			r.Addresses = append(r.Addresses, netip.MustParsePrefix(p))
+		}
+		return pods.Change{Result: r, ListedAt: time.Now().Add(after)}
+	}
 	for name, test := range map[string]struct {
 		pod  pods.Change
 		ip   string
@@ -34,6 +43,12 @@ func TestGiven(t *testing.T) {
 		"a result without addresses":           {pods.Change{Result: result("veth0")}, own, detector.GivenUnknown},
 		"the result of another interface":      {pods.Change{Result: result("veth9", own)}, other, detector.GivenUnknown},
 		"and an address that its result gives": {pods.Change{Result: result("veth9", own)}, own, detector.GivenUnknown},
+		"by an engine":                         {engine(ago, own+"/24"), own, detector.GivenYes},
+		"another than an engine says":          {engine(ago, own+"/24"), other, detector.GivenNo},
+		"the engine was asked too early":       {engine(0, own+"/24"), other, detector.GivenUnknown},
+		"of a subnet that no engine has":       {engine(ago, own+"/32"), other, detector.GivenUnknown},
+		"the engine gave another device one":   {engine(ago, "10.0.0.8/24"), other, detector.GivenUnknown},
+		"the engine gave none":                 {engine(ago), own, detector.GivenUnknown},
 		"a guest's address":                    {pods.Change{Result: result("veth0", own)}, "10.0.0.7", detector.GivenUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {

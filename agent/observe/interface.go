@@ -30,6 +30,8 @@ type Interface struct {
 	// if it is not known yet.
 	Pod    pods.Change
 	Origin *Origin
+	// readdressed is when its addresses have changed last.
+	readdressed time.Time
 
 	placed
 	// first is the view of the netns when the interface was found.
@@ -239,7 +241,31 @@ func (i *Interface) given(ip netip.Addr) bool {
 // has ip. It allocates nothing, because Given is called for each packet.
 func (i *Interface) givenOthers(ip netip.Addr) bool {
 	result := i.Pod.Result
-	return result != nil && len(result.Addresses) > 0 && (result.Whole || i.Origin.Role != SecondaryByResult && result.Names(i.Name)) && !i.given(ip)
+	switch {
+	case result == nil || len(result.Addresses) == 0 || i.given(ip):
+		return false
+	case result.Whole:
+		// Docker's gateway network, DHCP and routers give others, on other devices or in other subnets.
+		for _, p := range result.Addresses { // a function for slices.ContainsFunc would be allocated
+			if p.Contains(ip) && i.View.OnPeer(p.Addr()) {
+				return !i.Unsettled() && i.View.Configured(ip)
+			}
+		}
+		return false
+	}
+	return i.Origin.Role != SecondaryByResult && result.Names(i.Name)
+}
+
+// Unsettled reports whether the engine of a container was asked before it knew the present addresses.
+func (i *Interface) Unsettled() bool {
+	return i.Pod.Result != nil && i.Pod.Result.Whole && i.Pod.ListedAt.Before(i.readdressed.Add(pods.EngineDelay))
+}
+
+// followEngine has the engine of a container asked again if that was so.
+func (t *Table) followEngine(i *Interface) {
+	if i.Unsettled() && t.Readdressed != nil {
+		t.Readdressed(i.Pod.Cookie, i.readdressed.Add(pods.EngineDelay))
+	}
 }
 
 // GivenOthers returns the addresses that CNI's result gives the interface, if it gives others than ip; nil if that is not known.

@@ -35,6 +35,8 @@ type Options struct {
 	// whose CNI result names a host end.
 	Pod       func(cookie uint64) (pods.Change, bool)
 	ByHostEnd func(name string) (pods.Change, bool)
+	// Readdressed asks the engine of a container, no earlier than at a time, which addresses it has given it; nil if nobody knows any.
+	Readdressed func(cookie uint64, at time.Time)
 	// Leads reports whether the node's route to an address leads into an interface.
 	Leads func(i *links.Interface, ip netip.Addr) bool
 	// Rescan requests a new scan of the netns behind an interface.

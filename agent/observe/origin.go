@@ -167,7 +167,7 @@ func (i *Interface) Moved() bool { return i.Seen && i.Origin.Netns != i.View.Coo
 func (os *Origins) logChange(i *Interface) {
 	if o := i.Origin; !o.logged && (i.Renamed() || i.Moved()) && os.lines.Allow() {
 		o.logged = true
-		os.opts.Log.Info("a pod has renamed its end of an interface, or moved it into another netns; the interface stays in its network",
+		os.opts.Log.Info("a pod, or its engine, has renamed its end of an interface, or moved it into another netns; the interface stays in its network",
 			"interface", i.Name, "pod", i.Pod.Pod.String(), "first", o.Peer, "now", i.View.Peer, "moved", i.Moved(), "network", i.Network())
 	}
 }
@@ -195,7 +195,7 @@ func (os *Origins) logUnknownRoles(now time.Time) {
 // role has changed.
 func (os *Origins) named(i *Interface, pod pods.Change) bool {
 	o, here := i.Origin, i.Seen && i.View.Cookie == pod.Cookie
-	if o.Pod == (detector.Pod{}) || pod.Result.Names(i.Name) && !pod.Sandbox.Stopped {
+	if o.Pod == (detector.Pod{}) || o.Pod.Engine != "" && pod.Pod.Engine == "" || pod.Result.Names(i.Name) && !pod.Sandbox.Stopped {
 		o.Pod, o.CreatedAt = pod.Pod, pod.CreatedAt
 	}
 	if here || i.Pod.Cookie == 0 {

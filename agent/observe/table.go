@@ -78,6 +78,7 @@ func (t *Table) Name(pod pods.Change, now time.Time) (named []*Interface, all []
 		if i.Seen && i.View.Cookie == pod.Cookie || pod.Result.Names(i.Name) {
 			named = append(named, i)
 			t.named(i, pod)
+			t.followEngine(i)
 		}
 	}
 	return named, t.settle(nil, now)

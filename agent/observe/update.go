@@ -58,6 +58,9 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 	if i.Pod.Pod == (detector.Pod{}) {
 		i.Pod = pods.Change{Pod: i.Origin.Pod, CreatedAt: i.Origin.CreatedAt}
 	}
+	if i.readdressed.IsZero() || !slices.Equal(before.Addresses, i.View.Addresses) {
+		i.readdressed = now
+	}
 	if pod, known := t.ByHostEnd(next.Name); known && pod.Cookie != next.View.Cookie {
 		t.named(i, pod)
 	}
@@ -66,6 +69,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 			t.named(i, pod)
 		}
 	}
+	t.followEngine(i)
 	all = t.settle(all, now)
 	if i.View.More && !before.More {
 		t.Records.dropped[droppedView]++

@@ -248,7 +248,7 @@ func (q *questions) ask(ctx context.Context, kind cluster.QueryKind, node string
 func (q *questions) holder(ctx context.Context, ip netip.Addr, id detector.HolderID) (b *document.Binding, silent bool) {
 	answer, ok := q.ask(ctx, cluster.QueryBindings, id.Node, ip)
 	i := slices.IndexFunc(answer.Bindings, func(b document.Binding) bool {
-		return b.IP == ip && b.Network == config.DefaultNetwork && b.ID() == id && b.Given == detector.GivenYes && b.Pod != nil && !b.Pod.Stopped
+		return b.IP == ip && b.Network == config.DefaultNetwork && b.ID() == id && b.Given == detector.GivenYes && b.Pod != nil && !b.Pod.IsContainer() && !b.Pod.Stopped
 	})
 	if i < 0 {
 		return nil, !ok

@@ -47,7 +47,7 @@ func BenchmarkLook(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if found := c.look(b.Context(), nil); len(found) != 250 {
+		if found, _ := c.look(b.Context(), nil); len(found) != 250 {
 			b.Fatalf("%d containers", len(found))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -29,10 +30,11 @@ var cgroups = []struct {
 	name   *regexp.Regexp
 }{
 	{"docker", regexp.MustCompile(`/docker-` + hexID + `\.scope$|^docker/` + hexID + `$`)},
-	{"podman", regexp.MustCompile(`/libpod-` + hexID + `(\.scope)?$`)},
+	{"podman", regexp.MustCompile(`/libpod-(payload-)?` + hexID + `(\.scope)?$`)}, // payload: in the cgroup of a service, as Quadlet has it
 	{"nerdctl", regexp.MustCompile(`/nerdctl-` + hexID + `\.scope$`)},
 	{"nomad", regexp.MustCompile(`/(?P<id>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})\.(?P<name>.+?)(\.scope)?$`)},
 	{"lxc", regexp.MustCompile(`/lxc\.payload\.(?P<name>.+)$|^lxc(\.payload)?/(?P<name>.+)$`)}, // also LXD's and Incus's
+	{"", regexp.MustCompile(`/machine-(qemu|lxc)\\x2d.+\.scope$`)},                             // libvirt's machines
 	{"nspawn", regexp.MustCompile(`/machine-(?P<name>.+)\.scope$|/systemd-nspawn@(?P<name>.+)\.service$`)},
 	{"", regexp.MustCompile(`/` + hexID + `$`)}, // below a parent that somebody chose
 }
@@ -40,16 +42,19 @@ var cgroups = []struct {
 // ofPods matches the cgroups of pods, which the container runtime names, also where the ones above are not seen.
 var ofPods = regexp.MustCompile(`kubepods|^(cri-containerd|crio)-|^pod[0-9a-f-]{32,36}$`)
 
-// containerOf returns the container that a path of cgroup(7) belongs to. The outermost one counts: below it the container itself
-// gives the names.
-func containerOf(path string) (c container) {
+// ofUsers matches the cgroups of users other than root, who give those below their names.
+var ofUsers = regexp.MustCompile(`^(user-|user@)[1-9]`)
+
+// containerOf returns the container that a path of cgroup(7) belongs to, or that it belongs to a pod. The outermost one counts: below it
+// the container itself gives the names. A container that sees its own cgroups only has ".." in place of what is above.
+func containerOf(path string) (c container, isPod bool) {
 	above, rootless := "", ""
-	parts := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
-	for n, part := range parts {
+	parts := slices.DeleteFunc(strings.Split(path, "/"), func(part string) bool { return part == "" || part == ".." })
+	for _, part := range parts {
 		if ofPods.MatchString(part) {
-			return container{}
+			return container{}, true
 		}
-		if n == 1 && above == "user.slice" && part != "user-0.slice" {
+		if ofUsers.MatchString(part) {
 			rootless = "rootless "
 		}
 		for _, e := range cgroups {
@@ -57,7 +62,11 @@ func containerOf(path string) (c container) {
 			if match == nil {
 				continue
 			}
-			c.engine = e.engine
+			if c.engine = e.engine; c.engine != "" {
+				c.engine = rootless + c.engine
+			} else if rootless != "" {
+				return container{}, false // another engine may list the id
+			}
 			for group, name := range e.name.SubexpNames() {
 				switch {
 				case name == "id" && match[group] != "":
@@ -66,17 +75,14 @@ func containerOf(path string) (c container) {
 					c.name = unescape(match[group])
 				}
 			}
-			if c.engine != "" {
-				c.engine = rootless + c.engine
-			}
-			return c
+			return c, false
 		}
 		above = part
 	}
 	if strings.HasSuffix(above, ".service") && parts[0] == "system.slice" {
-		return container{engine: unit, name: unescape(above)}
+		return container{engine: unit, name: unescape(above)}, false
 	}
-	return container{}
+	return container{}, false
 }
 
 var escaped = regexp.MustCompile(`\\x([0-9a-f]{2})`)
@@ -107,8 +113,16 @@ func containerAt(pid int) (c container) {
 	defer file.Close()
 	data, _ := io.ReadAll(io.LimitReader(file, maxCgroup))
 	for line := range bytes.Lines(data) {
-		if fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), ":", 3); len(fields) == 3 && c.engine+c.id == "" {
-			c = containerOf(fields[2])
+		fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), ":", 3)
+		if len(fields) < 3 {
+			continue
+		}
+		found, isPod := containerOf(fields[2])
+		if isPod {
+			return container{}
+		}
+		if c.engine+c.id == "" || c.engine == unit && found != (container{}) {
+			c = found
 		}
 	}
 	return c

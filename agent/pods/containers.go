@@ -17,11 +17,10 @@ import (
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
 	"github.com/dupip/dupip/internal/bounds"
+	times "github.com/dupip/dupip/internal/schedule"
 )
 
 const (
-	// maxProcesses is how many processes of a netns are asked for their container.
-	maxProcesses = 16
 	// criFirst is how long a netns waits for the name of a pod, where there is a container runtime.
 	criFirst = 2 * time.Second
 	// shortContainer is how many characters of the id of a container engines print.
@@ -41,16 +40,17 @@ type containers struct {
 
 	mu       sync.Mutex
 	schedule schedule
-	// found are the containers by the cookies of their namespaces, listed is when the engines were asked for that, both as of the last look.
+	// found are the containers by the cookies of their namespaces, as of the last look; asked are those whose addresses have changed, with
+	// when their engines are to be asked.
 	found  map[uint64]Change
-	listed time.Time
+	asked  map[uint64]time.Time
 	status []document.EngineStatus
 }
 
 func newContainers(log *slog.Logger, sockets []string) (c *containers, err error) {
 	c = &containers{
 		log: log, lines: rate.NewLimiter(rate.Every(time.Minute), logBurst), wake: make(chan struct{}, 1),
-		self: containerAt(os.Getpid()), schedule: schedule{pending: make(map[uint64]struct{})},
+		self: containerAt(os.Getpid()), schedule: schedule{pending: make(map[uint64]struct{})}, asked: make(map[uint64]time.Time),
 	}
 	if c.own, err = netns.Inode(netns.Self); err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (c *containers) run(ctx context.Context, resync time.Duration, changed func
 	for ctx.Err() == nil {
 		c.mu.Lock()
 		next := c.schedule.next()
-		if due := !next.IsZero() && !time.Now().Before(next); !due {
+		if next.IsZero() || time.Now().Before(next) {
 			c.mu.Unlock()
 			pause := resync
 			if !next.IsZero() {
@@ -83,17 +83,10 @@ func (c *containers) run(ctx context.Context, resync time.Duration, changed func
 		c.schedule.began(began)
 		before := c.found
 		c.mu.Unlock()
-		found := c.look(ctx, before)
+		found, status := c.look(ctx, before)
 		c.mu.Lock()
-		c.found, c.listed, c.status = found, began, nil
-		for _, e := range c.engines {
-			if e.status.Name != "" || e.status.Error != "" {
-				c.status = append(c.status, e.status)
-			}
-		}
-		for cookie := range found {
-			delete(c.schedule.pending, cookie)
-		}
+		c.settle(found, began)
+		c.found, c.status = found, status
 		c.schedule.ended(time.Now(), resync)
 		if len(found) == 0 {
 			c.schedule.ordinary = time.Time{}
@@ -103,65 +96,98 @@ func (c *containers) run(ctx context.Context, resync time.Duration, changed func
 	}
 }
 
-// member is a process in a netns that is in a container.
-type member struct {
-	container
-	pid  int
-	path string // of its netns
+// settle notes when the engines were asked for what was found, and plans to ask again.
+func (c *containers) settle(found map[uint64]Change, began time.Time) {
+	for cookie, change := range found {
+		delete(c.schedule.pending, cookie)
+		old, known := c.found[cookie]
+		if at, asked := c.asked[cookie]; !known || asked && !at.After(began) {
+			change.ListedAt = began
+			delete(c.asked, cookie)
+		} else {
+			change.ListedAt = old.ListedAt
+		}
+		found[cookie] = change
+	}
+	for cookie, at := range c.asked {
+		if _, there := found[cookie]; !there {
+			delete(c.asked, cookie)
+			continue
+		}
+		c.schedule.requested = times.Earlier(c.schedule.requested, times.Later(at, c.schedule.relistFrom))
+	}
 }
 
-// look finds the containers that run, by the cookies of their namespaces. What is as before stays the same.
-func (c *containers) look(ctx context.Context, before map[uint64]Change) map[uint64]Change {
+// look finds the containers that run, by the cookies of their namespaces. What is as before stays the same, and names stay while their
+// engine does not answer.
+func (c *containers) look(ctx context.Context, before map[uint64]Change) (map[uint64]Change, []document.EngineStatus) {
 	members := c.members()
-	lists := c.list(ctx, members)
+	lists, status := c.list(ctx, members)
+	silent := slices.ContainsFunc(status, func(s document.EngineStatus) bool { return s.Error != "" })
 	found := make(map[uint64]Change)
 	for _, m := range members {
 		change, ok := identify(m.container, lists)
-		if !ok {
+		if !ok && !silent {
 			continue
 		}
 		cookie, err := netns.CookieAt(m.path)
 		if err != nil || containerAt(m.pid) != m.container { // the process has ended, and another one has its id
 			continue
 		}
-		change.Cookie = cookie
-		if old := before[cookie]; old.Result != nil && change.Result != nil && slices.Equal(old.Result.Addresses, change.Result.Addresses) {
+		old := before[cookie]
+		switch {
+		case silent && change.Result == nil && old.Cookie != 0:
+			change = Change{Pod: old.Pod}
+		case !ok:
+			continue
+		case old.Result != nil && change.Result != nil && slices.Equal(old.Result.Addresses, change.Result.Addresses):
 			change.Result = old.Result
 		}
+		change.Cookie = cookie
 		found[cookie] = change
 	}
-	return found
+	return found, status
 }
 
-// members returns a process in a container of each netns that has one.
+// member is the first process of a container.
+type member struct {
+	container
+	pid   int
+	path  string // of its netns
+	inode uint64
+}
+
+// members returns the first processes of the containers that have a netns of their own, at most one of each netns. Other processes may have
+// entered another netns, and the containers that share one came later.
 func (c *containers) members() (members []member) {
-	processes := make(map[uint64][]member)
+	var all []member
 	_ = netns.EachProcess(func(pid int, path string, inode uint64) {
-		switch list := processes[inode]; {
-		case inode == c.own || len(list) == maxProcesses:
-		case list == nil && len(processes) == maxContainers:
-			tooManyContainers.Exceeded(1)
-		default:
-			processes[inode] = append(list, member{pid: pid, path: path})
-		}
+		all = append(all, member{pid: pid, path: path, inode: inode})
 	})
-	for _, list := range processes {
-		slices.SortFunc(list, func(a, b member) int { return cmp.Compare(a.pid, b.pid) })
-		for _, m := range list { // the first one: others may have entered the netns later
-			if m.container = containerAt(m.pid); m.container != (container{}) && m.engine != unit && m.container != c.self {
-				members = append(members, m)
-				break
-			}
+	slices.SortFunc(all, func(a, b member) int { return cmp.Compare(a.pid, b.pid) })
+	known, taken := make(map[container]bool), map[uint64]bool{c.own: true}
+	for _, m := range all {
+		m.container = containerAt(m.pid)
+		if m.container == (container{}) || m.engine == unit || m.container == c.self || known[m.container] {
+			continue
 		}
+		if known[m.container] = true; taken[m.inode] {
+			continue // on the node's network, or another one's
+		}
+		if taken[m.inode] = true; len(members) == maxContainers {
+			tooManyContainers.Exceeded(1)
+			continue
+		}
+		members = append(members, m)
 	}
 	return members
 }
 
 // list asks the engines for their containers, by their names; nobody if no container has an id.
-func (c *containers) list(ctx context.Context, members []member) map[string]map[string]running {
-	lists := make(map[string]map[string]running)
+func (c *containers) list(ctx context.Context, members []member) (lists map[string]map[string]running, status []document.EngineStatus) {
+	lists = make(map[string]map[string]running)
 	if !slices.ContainsFunc(members, func(m member) bool { return m.id != "" }) {
-		return lists
+		return lists, nil
 	}
 	for _, e := range c.engines {
 		before := e.status.Error
@@ -169,33 +195,35 @@ func (c *containers) list(ctx context.Context, members []member) map[string]map[
 		if err != nil && before == "" && c.lines.Allow() {
 			c.log.Info("the container engine does not answer; its containers have no names until it does", "socket", e.status.Socket, "error", err)
 		}
-		if e.status.Name != "" && err == nil {
+		if err == nil && (e.status.Name == "" || lists[e.status.Name] != nil) { // there is none, or one socket is a link to the other
+			continue
+		}
+		if status = append(status, e.status); err == nil {
 			lists[e.status.Name] = all
 		}
 	}
-	return lists
+	return lists, status
 }
 
-// identify returns what people call a container: what its engine lists, else what its cgroup says. It reports false for one of an engine that
-// is not known and does not list it: it may be a pod, which the container runtime names.
+// identify returns what people call a container: what its engine lists, else what its cgroup says. It reports false for a pod, and for a
+// container of an engine that is not known and does not list it: it may be a pod, which the container runtime names.
 func identify(c container, lists map[string]map[string]running) (Change, bool) {
 	for engine, list := range lists {
-		l, ok := list[c.id]
+		r, ok := list[c.id]
 		if !ok || c.engine != "" && c.engine != engine {
 			continue
 		}
-		c.engine = engine
-		if owner, ok := list[l.in]; ok {
-			c.id, l = l.in, owner
+		if owner, ok := list[r.in]; ok {
+			c.id, r = r.in, owner
 		}
-		change := Change{Pod: detector.Pod{Engine: engine, Name: cmp.Or(l.name, c.id[:shortContainer]), UID: c.id}}
-		if len(l.given) > 0 {
-			change.Result = &books.Result{Addresses: l.given, Whole: true}
+		change := Change{Pod: detector.Pod{Engine: engine, Name: cmp.Or(r.name, c.id[:shortContainer]), UID: c.id}}
+		if len(r.given) > 0 {
+			change.Result = &books.Result{Addresses: r.given, Whole: true}
 		}
-		return change, true
+		return change, !r.isPod
 	}
 	text := c.name
-	if text == "" && len(c.id) > shortContainer {
+	if text == "" && c.id != "" {
 		text = c.id[:shortContainer]
 	}
 	if c.engine == "" || text == "" || !validName(text) {
@@ -208,19 +236,29 @@ func identify(c container, lists map[string]map[string]running) (Change, bool) {
 func (c *containers) request(cookie uint64, pause time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, known := c.found[cookie]; known {
-		c.schedule.relist(time.Now()) // it may have been given another address
-	} else if !c.schedule.request(cookie, time.Now().Add(pause)) {
-		return
+	if c.schedule.request(cookie, time.Now().Add(pause)) {
+		signal(c.wake)
 	}
-	signal(c.wake)
 }
 
 // forget has a netns requested no longer: it has a name.
 func (c *containers) forget(cookie uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.schedule.pending, cookie)
+	if delete(c.schedule.pending, cookie); len(c.schedule.pending) == 0 {
+		c.schedule.early = time.Time{} // the next one waits, too
+	}
+}
+
+// readdressed has the engine of a container asked at a time.
+func (c *containers) readdressed(cookie uint64, at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, known := c.found[cookie]; known && !c.asked[cookie].Equal(at) {
+		c.asked[cookie] = at
+		c.schedule.requested = times.Earlier(c.schedule.requested, times.Later(at, c.schedule.relistFrom))
+		signal(c.wake)
+	}
 }
 
 // relist requests a look if there are containers.
@@ -242,11 +280,11 @@ func (c *containers) names() map[uint64]Change {
 	return names
 }
 
-// state returns when the engines were asked last, and how they are.
-func (c *containers) state() (listed time.Time, status []document.EngineStatus) {
+// state returns how the engines are.
+func (c *containers) state() []document.EngineStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.listed, c.status
+	return c.status
 }
 
 // CheckEngines asks the engines that a [Resolver] with these sockets would ask. It takes at most a second for each. Without an engine at a

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -61,9 +62,13 @@ type running struct {
 	name string
 	// in is the container whose netns it is in, empty for its own.
 	in string
-	// given are the addresses that the engine gave it, in all of its networks.
+	// given are the addresses that the engine gave it, in all of its networks, with the lengths of their subnets.
 	given []netip.Prefix
+	isPod bool // of Kubernetes, made by cri-dockerd
 }
+
+// plainID matches the full id of a container.
+var plainID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // list lists the containers that run, by id. It sets the status. Without the socket there are none.
 func (e *engine) list(ctx context.Context) (all map[string]running, err error) {
@@ -99,11 +104,14 @@ func (e *engine) list(ctx context.Context) (all map[string]running, err error) {
 	tooManyContainers.Exceeded(max(len(list.Items)-maxContainers, 0))
 	all = make(map[string]running, len(list.Items))
 	for _, c := range list.Items[:min(len(list.Items), maxContainers)] {
-		r := running{name: nameOf(c.Names), given: givenBy(&c)}
-		if id, ok := strings.CutPrefix(c.HostConfig.NetworkMode, "container:"); ok {
+		_, isPod := c.Labels["io.kubernetes.docker.type"]
+		r := running{name: nameOf(c.Names), given: givenBy(&c), isPod: isPod}
+		if id, ok := strings.CutPrefix(c.HostConfig.NetworkMode, "container:"); ok && plainID.MatchString(id) {
 			r.in = id
 		}
-		all[c.ID] = r
+		if plainID.MatchString(c.ID) {
+			all[c.ID] = r
+		}
 	}
 	return all, nil
 }
@@ -127,9 +135,9 @@ func givenBy(c *api.Summary) (given []netip.Prefix) {
 		if n == nil {
 			continue
 		}
-		for _, ip := range []netip.Addr{n.IPAddress, n.GlobalIPv6Address} {
-			if ip = ip.Unmap(); ip.IsGlobalUnicast() && ip.Zone() == "" {
-				given = append(given, netip.PrefixFrom(ip, ip.BitLen()))
+		for _, p := range []netip.Prefix{netip.PrefixFrom(n.IPAddress, n.IPPrefixLen), netip.PrefixFrom(n.GlobalIPv6Address, n.GlobalIPv6PrefixLen)} {
+			if ip := p.Addr(); p.IsValid() && ip.IsGlobalUnicast() && !ip.Is4In6() {
+				given = append(given, p)
 			}
 		}
 	}

@@ -41,21 +41,23 @@ func serve(t *testing.T, answer func(w http.ResponseWriter, r *http.Request)) *e
 func TestEngine(t *testing.T) {
 	e := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `[{"Id":%q,"Names":["/other/web","/w\u001b[2Jeb","/web"],"HostConfig":{"NetworkMode":"bridge"},
-			"NetworkSettings":{"Networks":{"a":{"IPAddress":"10.0.0.2","GlobalIPv6Address":"fd00::2"},"b":{"IPAddress":"","GlobalIPv6Address":""},"c":null}}},
-			{"Id":%q,"Names":null,"HostConfig":{"NetworkMode":"container:%s"}}]`, first, second, first)
+			"NetworkSettings":{"Networks":{"a":{"IPAddress":"10.0.0.2","IPPrefixLen":24,"GlobalIPv6Address":"fd00::2","GlobalIPv6PrefixLen":64},"b":{"IPAddress":"","GlobalIPv6Address":""},"c":null}}},
+			{"Id":%q,"Names":null,"HostConfig":{"NetworkMode":"container:%s"}},
+			{"Id":"abc"},{"Id":%q,"HostConfig":{"NetworkMode":"container:abc"},"Labels":{"io.kubernetes.docker.type":"podsandbox"}}]`, first, second, first, third)
 	})
 	got, err := e.list(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]running{
-		first:  {name: "web", given: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/32"), netip.MustParsePrefix("fd00::2/128")}},
+		first:  {name: "web", given: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24"), netip.MustParsePrefix("fd00::2/64")}},
 		second: {in: first},
+		third:  {isPod: true},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(running{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if want := (document.EngineStatus{Socket: e.status.Socket, Name: "podman", Version: "4.3.1?[2J", Containers: 2}); e.status != want {
+	if want := (document.EngineStatus{Socket: e.status.Socket, Name: "podman", Version: "4.3.1?[2J", Containers: 3}); e.status != want {
 		t.Errorf("status %+v, want %+v", e.status, want)
 	}
 }

@@ -48,7 +48,9 @@ type Change struct {
 	// CreatedAt is when the runtime made the sandbox, on this process's clock, which steps of the wall
 	// clock do not change. Zero if it is in the future, or before the boot.
 	CreatedAt time.Time
-	Sandbox   detector.Sandbox
+	// ListedAt is when the engine of a container was asked for Result.
+	ListedAt time.Time
+	Sandbox  detector.Sandbox
 	// IPs are the addresses that CNI reported to the runtime. They may be wrong: dupip probes
 	// them, but they are never evidence.
 	IPs []netip.Addr
@@ -57,7 +59,7 @@ type Change struct {
 }
 
 func (c Change) equal(other Change) bool {
-	return c.Pod == other.Pod && c.Sandbox == other.Sandbox && c.CreatedAt.Equal(other.CreatedAt) &&
+	return c.Pod == other.Pod && c.Sandbox == other.Sandbox && c.CreatedAt.Equal(other.CreatedAt) && c.ListedAt.Equal(other.ListedAt) &&
 		slices.Equal(c.IPs, other.IPs) && c.Result == other.Result
 }
 
@@ -83,8 +85,6 @@ type Sandboxes struct {
 	Settled bool
 	// None: there is no runtime, and never was one.
 	None bool
-	// Containers is when the containers of other engines were listed last, zero for never.
-	Containers time.Time
 }
 
 // Resolver maps netns to pods. Create it with [New]; Run it once. The other methods are
@@ -164,11 +164,10 @@ func (r *Resolver) Request(cookie uint64) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	change, known := r.known[cookie]
-	if known && change.Pod.Engine == "" {
+	if _, known := r.known[cookie]; known {
 		return
 	}
-	if !known && len(r.sockets) > 0 && r.schedule.request(cookie, time.Now()) {
+	if len(r.sockets) > 0 && r.schedule.request(cookie, time.Now()) {
 		signal(r.wake)
 	}
 	pause := time.Duration(0)
@@ -177,6 +176,12 @@ func (r *Resolver) Request(cookie uint64) {
 	}
 	r.containers.request(cookie, pause)
 }
+
+// EngineDelay is how long after a container got an address its engine may not list it: Docker joins the network first.
+const EngineDelay = 3 * time.Second
+
+// Readdressed asks the engine of a container, no earlier than at a time, which addresses it has given it.
+func (r *Resolver) Readdressed(cookie uint64, at time.Time) { r.containers.readdressed(cookie, at) }
 
 // Renew is Request for a netns that may have been requested before: the first lists come quickly again.
 func (r *Resolver) Renew(cookie uint64) {
@@ -247,7 +252,6 @@ func (r *Resolver) Sandboxes() Sandboxes {
 	defer r.mu.Unlock()
 	last := r.listed
 	last.None = r.none || len(r.sockets) == 0
-	last.Containers, _ = r.containers.state()
 	return last
 }
 
@@ -257,7 +261,7 @@ func (r *Resolver) Status() Status {
 	defer r.mu.Unlock()
 	status := r.status
 	status.Named, status.Pending = len(r.known), len(r.schedule.pending)
-	_, status.Engines = r.containers.state()
+	status.Engines = r.containers.state()
 	return status
 }
 
@@ -286,8 +290,8 @@ func (r *Resolver) merge() {
 		if old, ok := r.known[cookie]; !ok || !old.equal(change) {
 			r.changes[cookie] = change
 		}
-		delete(r.schedule.pending, cookie)
-		if change.Pod.Engine == "" {
+		if change.Pod.Engine == "" { // that of a container may be one of a pod, too
+			delete(r.schedule.pending, cookie)
 			r.containers.forget(cookie)
 		}
 	}

@@ -129,6 +129,7 @@ func (r *Resolver) list(ctx context.Context, rt *runtime) error {
 	if err != nil {
 		return err
 	}
+	rt.askConfDir(ctx)
 	r.table.update(list)
 	ready := make(map[string]bool, len(r.table))
 	for id, s := range r.table {
@@ -217,7 +218,9 @@ func (r *Resolver) result(id string, info []byte) *books.Result {
 func (r *Resolver) connected(rt *runtime, sandboxes, omitted int) {
 	r.mu.Lock()
 	before := r.status
-	r.none, r.confDir = rt.cache != nil, rt.confDir
+	if r.none = rt.cache != nil; rt.asked {
+		r.confDir = rt.confDir
+	}
 	r.status.RuntimeStatus = document.RuntimeStatus{
 		Socket: rt.socket, Name: rt.name, Version: rt.version, Connected: true,
 		Sandboxes: sandboxes, SandboxesOmitted: omitted, CacheError: before.CacheError,

@@ -91,6 +91,7 @@ type runtime struct {
 	socket, name, version string
 	// confDir is the folder with CNI's networks, empty if the runtime does not say it.
 	confDir string
+	asked   bool // for the folder
 
 	conn *grpc.ClientConn
 	cri  runtimeapi.RuntimeServiceClient
@@ -145,11 +146,20 @@ func dial(ctx context.Context, socket string) (*runtime, error) {
 		return nil, fmt.Errorf("connecting to %s: %w", socket, escapeError(err))
 	}
 	rt.name, rt.version = document.Text(version.GetRuntimeName(), maxTitle), document.Text(version.GetRuntimeVersion(), maxTitle)
-	status, err := cri.Status(ctx, &runtimeapi.StatusRequest{Verbose: true}, grpc.MaxCallRecvMsgSize(maxStatus))
-	if err == nil {
+	return rt, nil
+}
+
+// askConfDir asks for the folder with CNI's networks, until the runtime answers.
+func (rt *runtime) askConfDir(ctx context.Context) {
+	if rt.asked || rt.cache != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	status, err := rt.cri.Status(ctx, &runtimeapi.StatusRequest{Verbose: true}, grpc.MaxCallRecvMsgSize(maxStatus))
+	if rt.asked = err == nil; rt.asked {
 		rt.confDir = confDir(status.GetInfo())
 	}
-	return rt, nil
 }
 
 // confDir returns the folder with CNI's networks from the verbose status of containerd, whose configuration that is (CniConfig,

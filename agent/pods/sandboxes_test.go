@@ -28,6 +28,10 @@ func (l *lister) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxReque
 	return &runtimeapi.ListPodSandboxResponse{Items: l.list}, l.err
 }
 
+func (l *lister) Status(context.Context, *runtimeapi.StatusRequest, ...grpc.CallOption) (*runtimeapi.StatusResponse, error) {
+	return new(runtimeapi.StatusResponse), nil
+}
+
 func TestSandboxes(t *testing.T) {
 	r := newResolver(t)
 	l := new(lister)

@@ -233,7 +233,7 @@ func (r *Report) factsOf(c *detector.Conflict, b *detector.Binding, now time.Tim
 	ref, scanned := read.namespaces[i.Netns.Inode]
 	sandboxes := r.Pods.Sandboxes()
 	late := now.Sub(schedule.Later(c.ConfirmedAt, b.FirstSeen)) >= factsWait
-	if !late && (!scanned || i.Pod.Result != nil && i.Pod.Result.Whole && sandboxes.Containers.Before(c.SecondSeen) || !sandboxes.None && (!sandboxes.Settled || sandboxes.Listed.Before(c.SecondSeen))) {
+	if !late && (!scanned || i.Unsettled() || !sandboxes.None && (!sandboxes.Settled || sandboxes.Listed.Before(c.SecondSeen))) {
 		return nil
 	}
 	if f.NetnsInode = i.Netns.Inode; ref.Name != "" && document.IsPlainPath(ref.Path) {
@@ -267,7 +267,7 @@ func machineOf(list []links.Configured, b *detector.Binding) *document.Machine {
 func behind(i *observe.Interface, sandboxes pods.Sandboxes, ref netns.Ref, blind bool) document.Behind {
 	alive, empty := ref.Pid != 0, ref.Pid == 0 && !blind
 	ready, known := sandboxes.Netns[i.View.Cookie]
-	wasPod := i.Pod.Pod != (detector.Pod{})
+	wasPod := i.Pod.Pod != (detector.Pod{}) && i.Pod.Pod.Engine == ""
 	unlisted := sandboxes.Complete && sandboxes.Settled && !known && (wasPod || sandboxes.Listed.Sub(i.Found) >= listedLate)
 	switch {
 	case sandboxes.None && alive:

@@ -15,22 +15,29 @@ import (
 
 // deletePod deletes the pod of that UID: the API server refuses the request if another pod has its name by now.
 func deletePod(pod *document.Pod) string {
-	if pod == nil || !plainName(pod.Namespace) || !plainName(pod.Name) || !plainUID(pod.UID) {
+	if pod == nil || pod.IsContainer() || !plainName(pod.Namespace) || !plainName(pod.Name) || !plainUID(pod.UID) {
 		return ""
 	}
 	return fmt.Sprintf(`echo '{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"%s"}}' | kubectl delete --raw /api/v1/namespaces/%s/pods/%s -f -`,
 		pod.UID, pod.Namespace, pod.Name)
 }
 
-// removals are how engines end a container by its full ID, which no other one has, also as its name.
-var removals = map[string]string{"docker": "docker rm -f ", "podman": "podman rm -f ", "nerdctl": "nerdctl rm -f ", "nomad": "nomad alloc stop "}
+const (
+	removed = ", and what it keeps outside of volumes; its engine does not make it again"
+	stopped = " and all other tasks of its allocation, which Nomad starts again"
+)
+
+// removals are how engines end a container by its full ID, which no other one has, also as its name, and what that cuts.
+var removals = map[string]struct{ command, cuts string }{
+	"docker": {"docker rm -f ", removed}, "podman": {"podman rm -f ", removed}, "nerdctl": {"nerdctl rm -f ", removed}, "nomad": {"nomad alloc stop ", stopped},
+}
 
 // removeSandbox removes a sandbox, or a container of another engine. Its ID is never used again.
 func removeSandbox(pod *document.Pod) string {
 	switch {
 	case pod == nil:
-	case removals[pod.Engine] != "" && plainUID(pod.UID) && len(pod.UID) >= fullID:
-		return removals[pod.Engine] + pod.UID
+	case removals[pod.Engine].command != "" && plainUID(pod.UID) && len(pod.UID) >= fullID:
+		return removals[pod.Engine].command + pod.UID
 	case pod.Engine == "" && plainSandbox(pod.Sandbox):
 		return "crictl rmp -f " + pod.Sandbox
 	}

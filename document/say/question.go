@@ -23,13 +23,17 @@ func (v *voice) question() []document.Step {
 		return v.leaveSteps()
 	case document.CauseUnreachable:
 		return []document.Step{{Text: "Wait until " + nodesNamed(v.unreachable()) + either(len(v.unreachable()), " answers, or its", " answer, or their") + " holders are forgotten (5 minutes)"}}
-	case document.CauseSharedRange:
-		if local := localRange(*v.c); local != nil {
+	case document.CauseSharedRange, document.CauseAway:
+		if local := localRange(*v.c); local != nil && v.c.Judgement.Cause == document.CauseSharedRange {
 			return local
 		}
+		if open := v.with(document.Open); !v.isPod() && len(open) > 0 {
+			return v.askEngines(open)
+		}
+		if v.c.Judgement.Cause == document.CauseAway {
+			return v.whichStayed()
+		}
 		return v.rangeSteps()
-	case document.CauseAway:
-		return v.whichStayed()
 	}
 	open := v.with(document.Open)
 	if len(open) == 0 {
@@ -49,6 +53,9 @@ func (v *voice) question() []document.Step {
 
 // askEngines asks the engines of containers, none of which has a book for all nodes.
 func (v *voice) askEngines(open []int) (list []document.Step) {
+	if v.c.Judgement.Cause == document.CauseSharedRange {
+		list = append(list, document.Step{Text: "Give the networks of the engines on " + Conjoin(v.nodesAbout()) + " ranges of their own, or the next containers collide, too"})
+	}
 	for _, n := range atMost(v, open, maxAsked) {
 		b := v.c.Holders[n]
 		if look := inspect(b.Pod); look != "" {
@@ -169,6 +176,9 @@ func (v *voice) whichStayed() []document.Step {
 // or has kubectl find a machine by its name.
 func (v *voice) machineSteps() []document.Step {
 	ids := v.about()
+	if !v.isPod() {
+		return []document.Step{{Text: "Ask those who install the machines which of " + Conjoin(v.nodesAbout()) + " should run, and shut down the other one"}}
+	}
 	list := []document.Step{{
 		Text: "Look which boot id the API server has, several times in 2 minutes. If it changes, or if none of these machines is there, shut down " +
 			"nothing: ask those who install the machines which one should run",

@@ -251,6 +251,13 @@ func situations() []situation {
 			holder("0123456789ab", container("rootless podman"), node("c"), func(b *document.Binding) {
 				b.Pod.UID, b.Facts.Process = strings.Repeat("0123456789ab0123", 4), &document.Process{PID: 4711, Command: "nginx"}
 			}))},
+		{"two nodes give out one range to containers", nodes(with(judged(document.CauseSharedRange, open, bothOpen,
+			holder("web", container("docker"), given(yes)), holder("db-11", container("docker"), given(yes), node("b"))), func(c *document.Conflict) { c.Shared = 7 }),
+			"n1/"+boot("a"), "n2/"+boot("b"))},
+		{"two machines run one container", nodes(judged(document.CauseClone, open, bothOpen,
+			holder("web", container("docker")), holder("web", container("docker"), node("b"))), "n1/"+boot("a"), "n2/"+boot("b"))},
+		{"a task of Nomad", judged(document.CauseByHand, certain, "0 remove not-given, 1 keep given",
+			holder("db", container("nomad"), given(no)), holder("web", container("docker"), given(yes)))},
 		{"not decided: containers on bridges that may be local", judged(document.CauseUnknown, open, bothOpen,
 			holder("a", container("docker"), given(yes), func(b *document.Binding) { b.Bridge = "shop" }),
 			holder("bb", container("docker"), given(yes), node("b"), func(b *document.Binding) { b.Bridge = "shop" }))},

@@ -142,7 +142,7 @@ func (v *voice) endSandbox(n int, why string) document.Step {
 	b := v.c.Holders[n]
 	cuts := "the pod " + b.Pod.String() + ", which the kubelet starts again if it should run"
 	if b.Pod.IsContainer() {
-		cuts = b.Pod.String() + ", and what it keeps outside of volumes; its engine does not make it again"
+		cuts = b.Pod.String() + removals[b.Pod.Engine].cuts
 	}
 	return v.on(n, document.Step{Text: "Remove " + v.names[n] + why, Command: removeSandbox(b.Pod), Cuts: cuts})
 }
@@ -233,7 +233,7 @@ func (v *voice) byHand(n int, why string) document.Step {
 func unsafe(b document.Binding) bool {
 	f := cmp.Or(b.Facts, new(document.Facts))
 	known := func(s string, isPlain func(string) bool) bool { return s != "" && !isPlain(s) }
-	return known(pod(b).Namespace, plainName) || known(pod(b).Name, plainName) || known(pod(b).UID, plainUID) ||
+	return !b.Pod.IsContainer() && (known(pod(b).Namespace, plainName) || known(pod(b).Name, plainName)) || known(pod(b).UID, plainUID) ||
 		known(pod(b).Sandbox, plainSandbox) || known(b.Interface, plainDevice) || known(f.NetnsPath, plainPath)
 }
 

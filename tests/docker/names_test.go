@@ -90,6 +90,13 @@ func TestRestarts(t *testing.T) {
 			all = e.named(a, all)
 			if e.restart != nil {
 				e.daemon.Kill()
+				l.Pod(n, "stranger", lab.PodOptions{}) // the agent looks for its name
+				l.Eventually("that the engine is away", func() error {
+					if out, err := a.CLI(t.Context(), "status"); err != nil || !strings.Contains(out, "; problem: ") {
+						return fmt.Errorf("%w: %s", err, out)
+					}
+					return nil
+				})
 				e.named(a, all)
 				e.daemon = e.restart()
 				e.answers()

@@ -71,8 +71,8 @@ func (s *Stage) podWithInode(name string, inode uint64, o lab.PodOptions) *lab.P
 		}
 	}()
 	var found *lab.Pod
-	// Otherwise another netns has it.
-	_ = lab.Poll(s.Context(), 2*time.Second, func() error {
+	// Otherwise another netns has it. On a busy machine the kernel takes seconds.
+	_ = lab.Poll(s.Context(), 10*time.Second, func() error {
 		trial := s.Pod(fmt.Sprintf("%s-%d", name, len(misfits)), lab.PodOptions{Style: lab.Raw, Interface: "trial"})
 		if got, err := trial.Inode(); err != nil || got != inode {
 			misfits = append(misfits, trial)

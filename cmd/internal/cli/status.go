@@ -94,7 +94,7 @@ func (p *Printer) Status(s document.Status) {
 		case i.State != "attached" && i.State != "pending":
 			p.wrapped(4, fmt.Sprintf("  %s is %s: %s", i.Name, p.Paint(i.State), i.Reason))
 		case i.FirstPeer != "" || i.Moved:
-			p.wrapped(4, fmt.Sprintf("  %s leads into pod %s: %s", i.Name, cmp.Or(i.Pod.String(), "unknown"), changeText(i)))
+			p.wrapped(4, fmt.Sprintf("  %s leads into %s: %s", i.Name, leadsInto(i.Pod), changeText(i)))
 		}
 	}
 	if !p.Wide {
@@ -218,6 +218,13 @@ func runtimeText(r document.RuntimeStatus) string {
 		return "none: " + r.Error
 	}
 	return "none: no container runtime is configured"
+}
+
+func leadsInto(pod *document.Pod) string {
+	if pod.IsContainer() {
+		return pod.String()
+	}
+	return "pod " + cmp.Or(pod.String(), "unknown")
 }
 
 func engineText(e document.EngineStatus) string {

@@ -280,7 +280,7 @@ func (b *Books) About(c *document.Conflict) {
 	for i := range c.Holders {
 		h := &c.Holders[i]
 		h.Listing = new(document.Listing)
-		if p := h.Pod; p != nil {
+		if p := h.Pod; p != nil && !p.IsContainer() {
 			switch made := b.pods.of(&held{node: h.Node, pod: p.String(), uid: p.UID}); {
 			case made == nil:
 				h.Listing.Pod = document.PodUnlisted

@@ -118,6 +118,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
       "DUPIP_CONFIG" "config"
       "DUPIP_CRI_SOCKET" "runtime.socket"
       "DUPIP_CNI_CONF_DIR" "runtime.cniConfDir"
+      "DUPIP_ENGINE_SOCKET" "runtime.engineSocket"
       "DUPIP_METRICS_LISTEN" "metrics.port and metrics.address"
       "DUPIP_METRICS_HOLDERS" "metrics.holders"
       "DUPIP_STATE_DIR" "state.hostPath"
@@ -137,6 +138,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
       "--config" "config"
       "--cri-socket" "runtime.socket"
       "--cni-conf-dir" "runtime.cniConfDir"
+      "--engine-socket" "runtime.engineSocket"
       "--state-dir" "state.hostPath"
       "--api-socket" "nothing: the commands look for it where it is"
 -}}
