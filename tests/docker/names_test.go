@@ -92,10 +92,14 @@ func TestRestarts(t *testing.T) {
 				e.daemon.Kill()
 				l.Pod(n, "stranger", lab.PodOptions{}) // the agent looks for its name
 				l.Eventually("that the engine is away", func() error {
-					if out, err := a.CLI(t.Context(), "status"); err != nil || !strings.Contains(out, "; problem: ") {
-						return fmt.Errorf("%w: %s", err, out)
+					out, err := a.CLI(t.Context(), "status", "-o", "json")
+					var doc struct {
+						Runtime struct{ Engines []struct{ Error string } }
 					}
-					return nil
+					if err = errors.Join(err, json.Unmarshal([]byte(out), &doc)); err == nil && (len(doc.Runtime.Engines) != 1 || doc.Runtime.Engines[0].Error == "") {
+						err = fmt.Errorf("the engines are %+v", doc.Runtime.Engines)
+					}
+					return err
 				})
 				e.named(a, all)
 				e.daemon = e.restart()

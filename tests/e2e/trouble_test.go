@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.yaml.in/yaml/v4"
 	"golang.org/x/sys/unix"
@@ -37,7 +36,7 @@ func dupip(t testing.TB, change func(*exec.Cmd), args ...string) outcome {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, args...)
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = patience
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if change != nil {
