@@ -123,6 +123,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
       "DUPIP_METRICS_HOLDERS" "metrics.holders"
       "DUPIP_STATE_DIR" "state.hostPath"
       "DUPIP_API_SOCKET" "nothing: the commands look for it where it is"
+      "DUPIP_ALERTMANAGER_HTTP_CONFIG" "nothing: the container has no such file"
+      "DUPIP_ON_CONFLICT" "nothing: the container has no such file"
+      "DUPIP_ON_CONFLICT_USER" "nothing: the container has no such file"
 -}}
 {{- range .Values.extraEnv -}}
 {{- if hasKey $own .name -}}
@@ -141,6 +144,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
       "--engine-socket" "runtime.engineSocket"
       "--state-dir" "state.hostPath"
       "--api-socket" "nothing: the commands look for it where it is"
+      "--alertmanager-http-config" "nothing: the container has no such file"
+      "--on-conflict" "nothing: the container has no such file"
+      "--on-conflict-user" "nothing: the container has no such file"
 -}}
 {{- range .Values.extraArgs -}}
 {{- $flag := splitList "=" . | first -}}
