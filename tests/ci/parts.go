@@ -131,10 +131,12 @@ var parts = []part{
 		needs("release").having(release).in("release"),
 	ofTests("docker", spare, 500, "real Dockers of two versions, and Podman", "./docker").having(release).in("release"),
 	{
-		name: "containerd", lane: spare, budget: 500, sets: []string{"release"}, install: "test",
-		script: `newest=$(go run -C tests ./apt/unpack sid containerd)
-PATH="$newest/usr/bin:$PATH" go test -C tests -count=1 -v -timeout 30m -p 1 ./cri ./incidents`,
-		why: "the same with the newest containerd",
+		name: "containerd", lane: spare, budget: 1000, sets: []string{"release"}, install: "test",
+		script: `for suite in trixie sid; do
+    packages=$(go run -C tests ./apt/unpack $suite containerd)
+    PATH="$packages/usr/bin:$PATH" go test -C tests -count=1 -v -timeout 30m -p 1 ./cri ./pods ./incidents || exit 1
+done`,
+		why: "the same with containerd 1.7 and 2.1",
 	},
 	ofTests("first-hour", spare, 2700, "the first hour with a release, a reporter of 5,000 nodes, and of their books", "./cluster").with("-run=TestFirstHour|TestReporterWithManyNodes|TestReporterWithManyBooks").
 		needs("first-hour").having(release).in("release"),
