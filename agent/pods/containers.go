@@ -23,11 +23,16 @@ import (
 const (
 	// criFirst is how long a netns waits for the name of a pod, where there is a container runtime.
 	criFirst = 2 * time.Second
+	// maxProcesses limits the processes that are looked at, of which pods can start any number.
+	maxProcesses = 1 << 17
 	// shortContainer is how many characters of the id of a container engines print.
 	shortContainer = 12
 )
 
-var tooManyContainers = bounds.New("too many containers")
+var (
+	tooManyContainers = bounds.New("too many containers")
+	tooManyProcesses  = bounds.New("too many processes to find their containers")
+)
 
 // containers finds the containers of engines without CRI, by the cgroups of processes and by what the engines' sockets answer.
 type containers struct {
@@ -162,6 +167,10 @@ type member struct {
 func (c *containers) members() (members []member) {
 	var all []member
 	_ = netns.EachProcess(func(pid int, path string, inode uint64) {
+		if len(all) == maxProcesses {
+			tooManyProcesses.Exceeded(1)
+			return
+		}
 		all = append(all, member{pid: pid, path: path, inode: inode})
 	})
 	slices.SortFunc(all, func(a, b member) int { return cmp.Compare(a.pid, b.pid) })
