@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -104,7 +105,9 @@ func (c *containers) run(ctx context.Context, resync time.Duration, changed func
 // settle notes when the engines were asked for what was found, and plans to ask again.
 func (c *containers) settle(found map[uint64]Change, began time.Time) {
 	for cookie, change := range found {
-		delete(c.schedule.pending, cookie)
+		if len(c.engines) == 0 || change.Pod.UID == "" || !strings.HasPrefix(change.Pod.UID, change.Pod.Name) {
+			delete(c.schedule.pending, cookie) // else its engine lists it a moment after it was started
+		}
 		old, known := c.found[cookie]
 		if at, asked := c.asked[cookie]; !known || asked && !at.After(began) {
 			change.ListedAt = began

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"testing"
 	"time"
+
+	"github.com/dupip/dupip/detector"
 )
 
 func newTestContainers(t *testing.T) *containers {
@@ -26,6 +28,23 @@ func TestPodsFirst(t *testing.T) {
 		}
 		if c.forget(cookie); !c.schedule.next().IsZero() {
 			t.Errorf("number %d has a name, and is looked for", cookie)
+		}
+	}
+}
+
+// A container that its engine does not list yet has its id, and is looked for again.
+func TestStarting(t *testing.T) {
+	c := newTestContainers(t)
+	c.engines = []*engine{nil}
+	now := time.Now()
+	c.request(1, 0)
+	for _, test := range []struct {
+		name  string
+		again bool
+	}{{first[:shortContainer], true}, {"web", false}} {
+		c.settle(map[uint64]Change{1: {Cookie: 1, Pod: detector.Pod{Engine: "docker", UID: first, Name: test.name}}}, now)
+		if c.schedule.ended(now, time.Minute); c.schedule.next().Before(now.Add(time.Minute)) != test.again {
+			t.Errorf("%s: the next look is after %v", test.name, c.schedule.next().Sub(now))
 		}
 	}
 }
