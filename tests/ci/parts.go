@@ -134,7 +134,7 @@ var parts = []part{
 		name: "containerd", lane: spare, budget: 1000, sets: []string{"release"}, install: "test",
 		script: `for suite in trixie sid; do
     packages=$(go run -C tests ./apt/unpack $suite containerd)
-    PATH="$packages/usr/bin:$PATH" go test -C tests -count=1 -v -timeout 30m -p 1 ./cri ./pods ./incidents || exit 1
+    PATH="$packages/usr/bin:$PATH" DUPIP_TEST_PATIENCE=10 go test -C tests -count=1 -v -timeout 30m -p 1 ./cri ./pods ./incidents || exit 1
 done`,
 		why: "the same with containerd 1.7 and 2.1",
 	},
