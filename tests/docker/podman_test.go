@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -69,6 +71,11 @@ func startPodman(t *lab.T, n *lab.Node, suite string) *engine {
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("log of Podman:\n%s", p.Log())
+		}
+		// Its name server outlives it.
+		data, _ := os.ReadFile(file("run/containers/networks/aardvark-dns/aardvark.pid"))
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil {
+			t.Do(unix.Kill(pid, unix.SIGKILL))
 		}
 	})
 	e.begin(filepath.Join(dir, "image.tar"), filepath.Base(dir))
