@@ -172,9 +172,13 @@ func TestAnswerTexts(t *testing.T) {
 	}
 }
 
-// A pod has a name and a namespace, or is unknown.
+// A pod has a name and a namespace, a container a name and an engine that there is; others are unknown.
 func TestAnswerPods(t *testing.T) {
-	for pod, want := range map[Pod]bool{{Namespace: "shop", Name: "cart-0"}: true, {}: false, {Name: "cart-0"}: false, {Namespace: "shop"}: false, {UID: "0-1"}: false} {
+	for pod, want := range map[Pod]bool{
+		{Namespace: "shop", Name: "cart-0"}: true, {}: false, {Name: "cart-0"}: false, {Namespace: "shop"}: false, {UID: "0-1"}: false,
+		{Name: "web", Engine: "docker"}: true, {Name: "web", Engine: "rootless podman"}: true, {Engine: "docker"}: false,
+		{Namespace: "shop", Name: "web", Engine: "docker"}: false, {Name: "web", Engine: "reboot"}: false,
+	} {
 		a := fullAnswer(noon)
 		a.Bindings[0].Pod, a.Conflicts[0].Holders[0].Pod, a.Findings[0].ReservedPod = &pod, &pod, &pod
 		got := said(t, a)

@@ -146,7 +146,8 @@ func TestHoldersOfConflicts(t *testing.T) {
 		crowd = append(crowd, named(n))
 	}
 	open := []detector.Conflict{
-		conflict(1, detector.Confirmed, noon, named(1), named(2), named(2), binding("no name", detector.Pod{}, 3)),
+		conflict(1, detector.Confirmed, noon, named(1), named(2), named(2), binding("no name", detector.Pod{}, 3),
+			binding("a container", detector.Pod{Name: "web", Engine: "docker"}, 4)),
 		conflict(2, detector.Suspected, noon, named(1), named(2)),
 		conflict(3, detector.Confirmed, noon, crowd...),
 	}

@@ -198,7 +198,7 @@ func CheckAlertmanager(ctx context.Context, url, httpConfig string) error {
 	return request(ctx, &client{path: httpConfig}, http.MethodGet, strings.TrimRight(url, "/")+"/api/v2/status", nil)
 }
 
-// counts are the numbers of one who is told. They are safe for concurrent use.
+// counts has how often an Alertmanager or the program got what was for it. It is safe for concurrent use.
 type counts struct {
 	mu sync.Mutex
 	of document.NotificationStatus

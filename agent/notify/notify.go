@@ -35,7 +35,7 @@ const (
 	share = 4
 )
 
-// Source is what is told. Its methods are those of the agent's report.
+// Source has the conflicts that a [Notifier] tells of: the agent's report.
 type Source interface {
 	Conflicts(ctx context.Context, q document.Query) (document.Conflicts, error)
 	WatchConflicts(ctx context.Context) (<-chan document.ConflictEvent, error)
@@ -94,7 +94,7 @@ type Notifier struct {
 	told   map[heldOn]document.Conflict // confirmed, and the program was told so
 }
 
-// heldOn identifies what is told of: an address of a network, which may be that of one node.
+// heldOn identifies a conflict by its address and network, and by its node if the network belongs to one node.
 type heldOn struct {
 	document.Address
 	node string // empty for a network of several nodes

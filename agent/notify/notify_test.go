@@ -391,7 +391,7 @@ func TestAlertsAreBounded(t *testing.T) {
 	})
 }
 
-// A pod names its devices and its network namespace: nothing that a terminal would obey is told.
+// A pod names its devices and its network namespace. Control characters in these names do not reach a terminal.
 func TestHostileNames(t *testing.T) {
 	c := conflict("10.0.0.1", "a", "b")
 	c.Network, c.Holders[0].Netns, c.Judgement.Text = "net\x1b[31m@br", "x\ny\x1b]0;", "All of \u202ex."

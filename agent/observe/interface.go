@@ -261,7 +261,7 @@ func (i *Interface) Unsettled() bool {
 	return i.Pod.Result != nil && i.Pod.Result.Whole && i.Pod.ListedAt.Before(i.readdressed.Add(pods.EngineDelay))
 }
 
-// followEngine has the engine of a container asked again if that was so.
+// followEngine has the engine of a container asked again if its last answer may lack the present addresses.
 func (t *Table) followEngine(i *Interface) {
 	if i.Unsettled() && t.Readdressed != nil {
 		t.Readdressed(i.Pod.Cookie, i.readdressed.Add(pods.EngineDelay))

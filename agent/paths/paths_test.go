@@ -187,9 +187,12 @@ func TestLawful(t *testing.T) {
 			}
 			w.more[0].IP, w.more[1].Network = ip.Next(), "default.100"
 		}, asks: true},
-		"nobody knows who gave it":    {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) { w.given = detector.GivenUnknown }, asks: true},
-		"its sandbox has stopped":     {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) { w.pod.Stopped = true }, asks: true},
-		"nobody knows the pod":        {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) { w.pod = nil }, asks: true},
+		"nobody knows who gave it": {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) { w.given = detector.GivenUnknown }, asks: true},
+		"its sandbox has stopped":  {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) { w.pod.Stopped = true }, asks: true},
+		"nobody knows the pod":     {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) { w.pod = nil }, asks: true},
+		"a container, whose engine gave it": {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) {
+			w.pod = &document.Pod{Name: "web", UID: "0", Engine: "docker"}
+		}, asks: true},
 		"the holder's node is silent": {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) { w.silent["n3"] = true }, asks: true},
 		"a pod of this node":          {routes: map[string][]document.Route{"n2": {pods}}, change: func(w *world) { w.kept = []cluster.Lease{lease(ip, "n2")} }},
 		"another network": {routes: map[string][]document.Route{"n2": {to("n1")}, "n1": {nowhere}}, change: func(w *world) {

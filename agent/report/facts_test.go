@@ -298,6 +298,20 @@ func TestBehind(t *testing.T) {
 	}
 }
 
+// The container runtime does not list the containers of other engines, which have a netns before they have a process, and after it.
+func TestBehindContainer(t *testing.T) {
+	began := time.Now()
+	i := &observe.Interface{Interface: &links.Interface{View: netns.View{Cookie: 7}}, Found: began}
+	i.Pod.Pod = detector.Pod{Name: "web", Engine: "docker"}
+	list := pods.Sandboxes{Listed: began.Add(listedLate), Complete: true, Settled: true}
+	if got := behind(i, list, netns.Ref{Name: "484257e640d3"}, false); got != "" {
+		t.Errorf("it is %q without a process", got)
+	}
+	if got := behind(i, list, netns.Ref{Name: "484257e640d3", Pid: 1}, false); got != document.BehindAlive {
+		t.Errorf("it is %q with a process", got)
+	}
+}
+
 // Row C: a node gets an address of a pod of another node, with a lifetime, on a second interface.
 func TestFactsOfMachine(t *testing.T) {
 	r := newReport(t, nil)

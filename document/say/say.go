@@ -39,7 +39,9 @@ func (v *voice) engines(text string) string {
 		return text
 	}
 	return strings.NewReplacer("network plugin", "container engine", "CNI gave", "the engine gave",
-		"the IPAM of the pods before you delete one", "those who made the containers before you remove one").Replace(text)
+		"the IPAM of the pods before you delete one", "those who made the containers before you remove one",
+		"run the same pod", "run the same container", "delete no pod before", "remove no container before",
+		"the successor of a deleted pod", "the next container").Replace(text)
 }
 
 // isPod reports whether a holder is a pod, or may be.

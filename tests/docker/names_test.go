@@ -22,8 +22,8 @@ var engines = map[string]func(t *lab.T, n *lab.Node) *engine{
 	"Podman 5":  func(t *lab.T, n *lab.Node) *engine { return startPodman(t, n, "trixie") },
 }
 
-// Conflicts name containers, say what to do about them, and end when that is done. What engines do by themselves is no conflict.
-func TestContainers(t *testing.T) {
+// withEngines plays with an agent and each engine, which has a network.
+func withEngines(t *testing.T, play func(l *lab.T, n *lab.Node, e *engine, a *lab.Agent)) {
 	testneeds.Release(t)
 	for name, start := range engines {
 		t.Run(name, func(t *testing.T) {
@@ -32,97 +32,96 @@ func TestContainers(t *testing.T) {
 			e := start(l, n)
 			a := l.Agent(n, "--engine-socket", e.socket)
 			e.network("shop", netip.MustParsePrefix("10.78.0.0/24"))
-			e.network("back", netip.MustParsePrefix("10.79.0.0/24"))
-			web, db := e.run("web", "shop"), e.run("db", "shop")
-			e.run("sidecar", "container:"+web.id)
-			l.Do(db.take(web.ip))
-			e.decided(a, web.ip, "container db", "the engine gave it "+db.ip.String()+"), but one gave it to container web. Container web stays")
-			e.carryOut(a, web.ip)
-
-			// An address of a network that was connected later was given, too.
-			l.Do(e.connect("connect", "back", web.id), e.connect("connect", "back", db.id))
-			back := e.inspect("web", "back").ip
-			l.Do(db.takeOn("eth1", back))
-			e.decided(a, back, "container db", "but one gave it to container web. Container web stays")
-			e.carryOut(a, back)
-			l.Do(e.connect("disconnect", "back", web.id), e.connect("disconnect", "back", db.id))
-			l.Eventually("the end of what was disconnected", func() error {
-				if all, err := a.Client.Bindings(t.Context(), back); err != nil || len(all) > 0 {
-					return errors.Join(err, fmt.Errorf("it still has %+v", all))
-				}
-				return nil
-			})
-
-			// The name of today.
-			l.Do(e.call(http.MethodPost, "/containers/"+web.id+"/rename?name=shop-1", nil, nil), db.take(web.ip))
-			e.decided(a, web.ip, "container db", "but one gave it to container shop-1. Container shop-1 stays")
-			if out, err := a.CLI(t.Context(), "conflicts", "--pod", "shop-1"); err != nil || !strings.Contains(out, "container shop-1") {
-				t.Errorf("what a selection of the container prints: %v\n%s", err, out)
-			}
-			e.carryOut(a, web.ip)
-			e.noneBut(a, 3)
+			play(l, n, e, a)
 		})
 	}
 }
 
+// Conflicts name containers, say what to do about them, and end when that is done. What engines do by themselves is no conflict.
+func TestContainers(t *testing.T) {
+	withEngines(t, func(l *lab.T, _ *lab.Node, e *engine, a *lab.Agent) {
+		e.network("back", netip.MustParsePrefix("10.79.0.0/24"))
+		web, db := e.run("web", "shop"), e.run("db", "shop")
+		e.run("sidecar", "container:"+web.id)
+		l.Do(db.take(web.ip))
+		e.decided(a, web.ip, "container db", "the engine gave it "+db.ip.String()+"), but one gave it to container web. Container web stays")
+		e.carryOut(a, web.ip)
+
+		// An address of a network that was connected later was given, too.
+		l.Do(e.connect("connect", "back", web.id), e.connect("connect", "back", db.id))
+		back := e.inspect("web", "back").ip
+		l.Do(db.takeOn("eth1", back))
+		e.decided(a, back, "container db", "but one gave it to container web. Container web stays")
+		e.carryOut(a, back)
+		l.Do(e.connect("disconnect", "back", web.id), e.connect("disconnect", "back", db.id))
+		l.Eventually("the end of what was disconnected", func() error {
+			if all, err := a.Client.Bindings(t.Context(), back); err != nil || len(all) > 0 {
+				return errors.Join(err, fmt.Errorf("it still has %+v", all))
+			}
+			return nil
+		})
+
+		// The name of today.
+		l.Do(e.call(http.MethodPost, "/containers/"+web.id+"/rename?name=shop-1", nil, nil), db.take(web.ip))
+		e.decided(a, web.ip, "container db", "but one gave it to container shop-1. Container shop-1 stays")
+		if out, err := a.CLI(t.Context(), "conflicts", "--pod", "shop-1"); err != nil || !strings.Contains(out, "container shop-1") {
+			t.Errorf("what a selection of the container prints: %v\n%s", err, out)
+		}
+		e.carryOut(a, web.ip)
+		e.noneBut(a, 3)
+	})
+}
+
 // Sixty containers are restarted at once, and the engine under them: no conflict, and each address has the name of its container.
 func TestRestarts(t *testing.T) {
-	testneeds.Release(t)
-	for name, start := range engines {
-		t.Run(name, func(t *testing.T) {
-			l := lab.NewT(t)
-			n := l.Node("")
-			e := start(l, n)
-			a := l.Agent(n, "--engine-socket", e.socket)
-			e.network("shop", netip.MustParsePrefix("10.78.0.0/24"))
-			var all []container
-			for i := range 60 {
-				all = append(all, e.run(fmt.Sprint("web", i), "shop"))
-			}
-			all = e.named(a, all)
-			done := make(chan error, len(all))
-			for _, c := range all {
-				go func() { done <- e.act(c.id, "restart?t=0") }()
-			}
-			for range all {
-				l.Do(<-done)
-			}
-			all = e.named(a, all)
-			if e.restart != nil {
-				e.daemon.Kill()
-				l.Pod(n, "stranger", lab.PodOptions{}) // the agent looks for its name
-				l.Eventually("that the engine is away", func() error {
-					out, err := a.CLI(t.Context(), "status", "-o", "json")
-					var doc struct {
-						Runtime struct{ Engines []struct{ Error string } }
-					}
-					if err = errors.Join(err, json.Unmarshal([]byte(out), &doc)); err == nil && (len(doc.Runtime.Engines) != 1 || doc.Runtime.Engines[0].Error == "") {
-						err = fmt.Errorf("the engines are %+v", doc.Runtime.Engines)
-					}
-					return err
-				})
-				e.named(a, all)
-				e.daemon = e.restart()
-				e.answers()
-				e.named(a, all)
-			}
-			// As Compose takes a project down.
-			for _, c := range all {
-				l.Do(e.call(http.MethodDelete, "/containers/"+c.id+"?force=true", nil, nil))
-			}
-			l.Do(e.call(http.MethodDelete, "/networks/shop", nil, nil))
-			l.Eventually("the end of all", func() error {
-				list, err := a.Client.Bindings(t.Context(), netip.Addr{})
-				for _, b := range list {
-					if b.Pod != nil {
-						err = errors.Join(err, fmt.Errorf("%s is still there", b.Pod.Name))
-					}
+	withEngines(t, func(l *lab.T, n *lab.Node, e *engine, a *lab.Agent) {
+		var all []container
+		for i := range 60 {
+			all = append(all, e.run(fmt.Sprint("web", i), "shop"))
+		}
+		all = e.named(a, all)
+		done := make(chan error, len(all))
+		for _, c := range all {
+			go func() { done <- e.act(c.id, "restart?t=0") }()
+		}
+		for range all {
+			l.Do(<-done)
+		}
+		all = e.named(a, all)
+		if e.restart != nil {
+			e.daemon.Kill()
+			l.Pod(n, "stranger", lab.PodOptions{}) // the agent looks for its name
+			l.Eventually("that the engine is away", func() error {
+				out, err := a.CLI(t.Context(), "status", "-o", "json")
+				var doc struct {
+					Runtime struct{ Engines []struct{ Error string } }
+				}
+				if err = errors.Join(err, json.Unmarshal([]byte(out), &doc)); err == nil && (len(doc.Runtime.Engines) != 1 || doc.Runtime.Engines[0].Error == "") {
+					err = fmt.Errorf("the engines are %+v", doc.Runtime.Engines)
 				}
 				return err
 			})
-			e.noneBut(a, 0)
+			e.named(a, all)
+			e.daemon = e.restart()
+			e.answers()
+			e.named(a, all)
+		}
+		// As Compose takes a project down.
+		for _, c := range all {
+			l.Do(e.call(http.MethodDelete, "/containers/"+c.id+"?force=true", nil, nil))
+		}
+		l.Do(e.call(http.MethodDelete, "/networks/shop", nil, nil))
+		l.Eventually("the end of all", func() error {
+			list, err := a.Client.Bindings(t.Context(), netip.Addr{})
+			for _, b := range list {
+				if b.Pod != nil {
+					err = errors.Join(err, fmt.Errorf("%s is still there", b.Pod.Name))
+				}
+			}
+			return err
 		})
-	}
+		e.noneBut(a, 0)
+	})
 }
 
 // judged is what a confirmed conflict says.

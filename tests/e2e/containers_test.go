@@ -21,19 +21,25 @@ func TestContainersWithoutSocket(t *testing.T) {
 	l := lab.NewT(t)
 	n := l.Node("")
 	a := l.Agent(n)
-	tag, ip := fmt.Sprintf("dupip-e2e-%d", os.Getpid()), netip.MustParseAddr("10.244.1.77")
+	tag, ip, plain := fmt.Sprintf("dupip-e2e-%d", os.Getpid()), netip.MustParseAddr("10.244.1.77"), netip.MustParseAddr("10.244.1.78")
 	t.Cleanup(func() { l.Do(cri.RemoveCgroups(tag)) })
 	ids := []string{strings.Repeat("0a", 32), strings.Repeat("0b", 32)}
 	var want []lab.PodRef
 	var texts []string
-	for i, cgroup := range []string{"docker/" + ids[0], "libpod-" + ids[1] + "/container"} {
-		p := l.Pod(n, fmt.Sprint("c", i), lab.PodOptions{Addrs: []netip.Addr{ip}})
+	run := func(p *lab.Pod, cgroup string) (pid int) {
 		sleep := exec.Command("sleep", "600")
 		l.Do(p.Start(sleep))
 		t.Cleanup(func() { _ = sleep.Process.Kill(); _ = sleep.Wait() })
 		l.Do(enter(filepath.Join(tag, cgroup), sleep.Process.Pid))
+		return sleep.Process.Pid
+	}
+	for i, cgroup := range []string{"docker/" + ids[0], "libpod-" + ids[1] + "/container"} {
+		pid := run(l.Pod(n, fmt.Sprint("c", i), lab.PodOptions{Addrs: []netip.Addr{ip}}), cgroup)
 		want = append(want, lab.PodRef{Name: ids[i][:12], UID: ids[i], Engine: []string{"docker", "podman"}[i]})
-		texts = append(texts, fmt.Sprintf("container %s (sleep, pid %d)", ids[i][:12], sleep.Process.Pid))
+		texts = append(texts, fmt.Sprintf("container %s (sleep, pid %d)", ids[i][:12], pid))
+		if i == 0 { // a process of the first container enters a netns that is not the container's
+			run(l.Pod(n, "plain", lab.PodOptions{Addrs: []netip.Addr{plain}}), cgroup)
+		}
 	}
 	l.Eventually("the names", func() error {
 		list, err := a.Client.Bindings(t.Context(), ip)
@@ -48,6 +54,10 @@ func TestContainersWithoutSocket(t *testing.T) {
 		}
 		return err
 	})
+	// The look that found the second container has found that process, too.
+	if list, err := a.Client.Bindings(t.Context(), plain); err != nil || len(list) != 1 || list[0].Pod != nil {
+		t.Errorf("the netns that was entered: %+v, %v", list, err)
+	}
 	l.Eventually("the conflict", func() error {
 		out, err := a.CLI(t.Context(), "conflicts", "-o", "json")
 		for _, text := range texts {

@@ -42,6 +42,12 @@ func TestAbout(t *testing.T) {
 	if l := c.Holders[1].Listing; *l != (document.Listing{Pod: document.PodListed}) {
 		t.Errorf("%+v", l)
 	}
+	container := b.document()
+	container.Pod = &document.Pod{Name: "web", UID: "0", Engine: "docker"}
+	withContainer := document.Conflict{IP: a.ip, Holders: []document.Binding{{Holder: container}}}
+	if w.About(&withContainer); *withContainer.Holders[0].Listing != (document.Listing{}) {
+		t.Errorf("of a container, which the API server never has: %+v", withContainer.Holders[0].Listing)
+	}
 	// Of a virtual machine that moves no holder is the only one that is right.
 	w.block("10.1.1.0/26", allocated{"10.1.1.5", "", "", `"handle_id": "k8s-pod-network.vmi.shop.vm", "secondary": {"namespace": "shop", "pod": "a", "node": "n1"}`})
 	if list := w.Of(a.ip); len(list) != 1 || list[0].Reservation != nil || list[0].Error == "" {
