@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"maps"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -18,7 +16,6 @@ import (
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
 	"github.com/dupip/dupip/internal/bounds"
-	times "github.com/dupip/dupip/internal/schedule"
 )
 
 const (
@@ -42,9 +39,8 @@ type containers struct {
 	self    container // of this process: what else is in it has been made there, as by tests
 	engines []*engine
 	lines   *rate.Limiter
-	wake    chan struct{} // has a value when the schedule may have changed
 
-	mu       sync.Mutex
+	// The lock of [Resolver] guards the rest.
 	schedule schedule
 	// found are the containers by the cookies of their namespaces, as of the last look; asked are those whose addresses have changed, with
 	// when their engines are to be asked.
@@ -55,8 +51,8 @@ type containers struct {
 
 func newContainers(log *slog.Logger, sockets []string) (c *containers, err error) {
 	c = &containers{
-		log: log, lines: rate.NewLimiter(rate.Every(time.Minute), logBurst), wake: make(chan struct{}, 1),
-		self: containerAt(os.Getpid()), schedule: schedule{pending: make(map[uint64]struct{})}, asked: make(map[uint64]time.Time),
+		log: log, lines: rate.NewLimiter(rate.Every(time.Minute), logBurst),
+		self: containerAt(os.Getpid()), schedule: makeSchedule(), asked: make(map[uint64]time.Time),
 	}
 	if c.own, err = netns.Inode(netns.Self); err != nil {
 		return nil, err
@@ -71,34 +67,31 @@ func newContainers(log *slog.Logger, sockets []string) (c *containers, err error
 	return c, nil
 }
 
-// run looks for containers until ctx ends, and calls changed after each look.
-func (c *containers) run(ctx context.Context, resync time.Duration, changed func()) {
+// followContainers looks for containers until ctx ends, and publishes their names after each look.
+func (r *Resolver) followContainers(ctx context.Context) {
+	c := r.containers
 	for ctx.Err() == nil {
-		c.mu.Lock()
-		next := c.schedule.next()
-		if next.IsZero() || time.Now().Before(next) {
-			c.mu.Unlock()
-			pause := resync
-			if !next.IsZero() {
-				pause = time.Until(next)
+		next := r.next(&c.schedule)
+		if began := time.Now(); next.IsZero() {
+			wait(ctx, r.opts.Resync, c.schedule.wake)
+		} else if began.Before(next) {
+			wait(ctx, next.Sub(began), c.schedule.wake)
+		} else {
+			r.mu.Lock()
+			c.schedule.began(began)
+			before := c.found
+			r.mu.Unlock()
+			found, status := c.look(ctx, before)
+			r.mu.Lock()
+			c.settle(found, began)
+			c.found, c.status = found, status
+			c.schedule.ended(time.Now(), r.opts.Resync)
+			if len(found) == 0 {
+				c.schedule.ordinary = time.Time{}
 			}
-			wait(ctx, pause, c.wake)
-			continue
+			r.merge()
+			r.mu.Unlock()
 		}
-		began := time.Now()
-		c.schedule.began(began)
-		before := c.found
-		c.mu.Unlock()
-		found, status := c.look(ctx, before)
-		c.mu.Lock()
-		c.settle(found, began)
-		c.found, c.status = found, status
-		c.schedule.ended(time.Now(), resync)
-		if len(found) == 0 {
-			c.schedule.ordinary = time.Time{}
-		}
-		c.mu.Unlock()
-		changed()
 	}
 }
 
@@ -122,7 +115,7 @@ func (c *containers) settle(found map[uint64]Change, began time.Time) {
 			delete(c.asked, cookie)
 			continue
 		}
-		c.schedule.requested = times.Earlier(c.schedule.requested, times.Later(at, c.schedule.relistFrom))
+		c.schedule.relist(at)
 	}
 }
 
@@ -244,59 +237,12 @@ func identify(c container, lists map[string]map[string]running) (Change, bool) {
 	return Change{Pod: detector.Pod{Engine: c.engine, Name: text, UID: c.id}}, true
 }
 
-// request requests the name of a netns, no earlier than after a pause.
-func (c *containers) request(cookie uint64, pause time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.schedule.request(cookie, time.Now().Add(pause)) {
-		signal(c.wake)
-	}
-}
-
-// forget has a netns requested no longer: it has a name.
-func (c *containers) forget(cookie uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if delete(c.schedule.pending, cookie); len(c.schedule.pending) == 0 {
-		c.schedule.early = time.Time{} // the next one waits, too
-	}
-}
-
 // readdressed has the engine of a container asked at a time.
 func (c *containers) readdressed(cookie uint64, at time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if _, known := c.found[cookie]; known && !c.asked[cookie].Equal(at) {
 		c.asked[cookie] = at
-		c.schedule.requested = times.Earlier(c.schedule.requested, times.Later(at, c.schedule.relistFrom))
-		signal(c.wake)
+		c.schedule.relist(at)
 	}
-}
-
-// relist requests a look if there are containers.
-func (c *containers) relist() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.found) > 0 {
-		c.schedule.relist(time.Now())
-		signal(c.wake)
-	}
-}
-
-// names returns a copy of what was found.
-func (c *containers) names() map[uint64]Change {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	names := make(map[uint64]Change, len(c.found))
-	maps.Copy(names, c.found)
-	return names
-}
-
-// state returns how the engines are.
-func (c *containers) state() []document.EngineStatus {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.status
 }
 
 // CheckEngines asks the engines that a [Resolver] with these sockets would ask. It takes at most a second for each. Without an engine at a

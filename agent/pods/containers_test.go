@@ -22,11 +22,11 @@ func TestPodsFirst(t *testing.T) {
 	c := newTestContainers(t)
 	for cookie := range uint64(3) {
 		began := time.Now()
-		c.request(cookie, criFirst)
+		c.schedule.request(cookie, began.Add(criFirst))
 		if next := c.schedule.next(); next.Before(began.Add(criFirst)) {
 			t.Errorf("number %d is looked for after %v, want %v", cookie, next.Sub(began), criFirst)
 		}
-		if c.forget(cookie); !c.schedule.next().IsZero() {
+		if c.schedule.forget(cookie); !c.schedule.next().IsZero() {
 			t.Errorf("number %d has a name, and is looked for", cookie)
 		}
 	}
@@ -37,7 +37,7 @@ func TestStarting(t *testing.T) {
 	c := newTestContainers(t)
 	c.engines = []*engine{nil}
 	now := time.Now()
-	c.request(1, 0)
+	c.schedule.request(1, now)
 	for _, test := range []struct {
 		name  string
 		again bool

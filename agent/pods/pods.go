@@ -94,7 +94,6 @@ type Resolver struct {
 	sockets []string      // in order of preference, none if disabled
 	own     uint64        // cookie of the node's netns
 	changed chan struct{} // has a value when there are changes
-	wake    chan struct{} // has a value when the schedule may have changed
 
 	mu        sync.Mutex
 	known     map[uint64]Change // by cookie, those of containers, too
@@ -142,8 +141,7 @@ func New(opts Options) (*Resolver, error) {
 		own:      own,
 		changed:  make(chan struct{}, 1),
 		changes:  make(map[uint64]Change),
-		wake:     make(chan struct{}, 1),
-		schedule: schedule{pending: make(map[uint64]struct{})},
+		schedule: makeSchedule(),
 		status:   Status{Disabled: len(sockets) == 0},
 
 		containers: containers,
@@ -167,38 +165,48 @@ func (r *Resolver) Request(cookie uint64) {
 	if _, known := r.known[cookie]; known {
 		return
 	}
-	if len(r.sockets) > 0 && r.schedule.request(cookie, time.Now()) {
-		signal(r.wake)
+	now := time.Now()
+	if len(r.sockets) > 0 {
+		r.schedule.request(cookie, now)
 	}
-	pause := time.Duration(0)
 	if r.status.Connected {
-		pause = criFirst
+		now = now.Add(criFirst)
 	}
-	r.containers.request(cookie, pause)
+	r.containers.schedule.request(cookie, now)
 }
 
 // EngineDelay is how long after a container got an address its engine may not list it: Docker joins the network first.
 const EngineDelay = 3 * time.Second
 
 // Readdressed asks the engine of a container, no earlier than at a time, which addresses it has given it.
-func (r *Resolver) Readdressed(cookie uint64, at time.Time) { r.containers.readdressed(cookie, at) }
+func (r *Resolver) Readdressed(cookie uint64, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.containers.readdressed(cookie, at)
+}
 
 // Renew is Request for a netns that may have been requested before: the first lists come quickly again.
 func (r *Resolver) Renew(cookie uint64) {
 	r.mu.Lock()
-	delete(r.schedule.pending, cookie)
+	r.forget(cookie)
 	r.mu.Unlock()
-	r.containers.forget(cookie)
 	r.Request(cookie)
 }
 
 // Relist requests the runtime's list, for the state of its sandboxes, and that of containers, at most once in 2 s.
 func (r *Resolver) Relist() {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.schedule.relist(time.Now())
-	r.mu.Unlock()
-	signal(r.wake)
-	r.containers.relist()
+	if len(r.containers.found) > 0 {
+		r.containers.schedule.relist(time.Now())
+	}
+}
+
+// forget has a netns requested no longer. Call it with the lock.
+func (r *Resolver) forget(cookie uint64) {
+	r.schedule.forget(cookie)
+	r.containers.schedule.forget(cookie)
 }
 
 // signal puts a value into a channel with room for one.
@@ -261,7 +269,7 @@ func (r *Resolver) Status() Status {
 	defer r.mu.Unlock()
 	status := r.status
 	status.Named, status.Pending = len(r.known), len(r.schedule.pending)
-	status.Engines = r.containers.state()
+	status.Engines = r.containers.status
 	return status
 }
 
@@ -284,15 +292,15 @@ func (r *Resolver) publish() {
 
 // merge publishes the names of sandboxes, and those of containers where there is no sandbox. Call it with the lock.
 func (r *Resolver) merge() {
-	known := r.containers.names()
+	known := make(map[uint64]Change)
+	maps.Copy(known, r.containers.found)
 	maps.Copy(known, r.sandboxes)
 	for cookie, change := range known {
 		if old, ok := r.known[cookie]; !ok || !old.equal(change) {
 			r.changes[cookie] = change
 		}
 		if change.Pod.Engine == "" { // that of a container may be one of a pod, too
-			delete(r.schedule.pending, cookie)
-			r.containers.forget(cookie)
+			r.forget(cookie)
 		}
 	}
 	r.known, r.hostEnds = known, make(map[string]uint64, len(known))

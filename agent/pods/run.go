@@ -33,13 +33,7 @@ const (
 func (r *Resolver) Run(ctx context.Context) error {
 	var looking sync.WaitGroup
 	defer looking.Wait()
-	looking.Go(func() {
-		r.containers.run(ctx, r.opts.Resync, func() {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.merge()
-		})
-	})
+	looking.Go(func() { r.followContainers(ctx) })
 	if len(r.sockets) == 0 {
 		<-ctx.Done()
 		return nil
@@ -78,7 +72,7 @@ func (r *Resolver) connect(ctx context.Context) (*runtime, error) {
 // pause waits before the next attempt. A request ends it early: a runtime must have made that netns.
 func (r *Resolver) pause(ctx context.Context, pause time.Duration) {
 	wait(ctx, min(pause, minAttempt), nil)
-	wait(ctx, pause-minAttempt, r.wake)
+	wait(ctx, pause-minAttempt, r.schedule.wake)
 }
 
 // wait waits for a time, for a value from wake or for the end of ctx.
@@ -94,27 +88,28 @@ func wait(ctx context.Context, pause time.Duration, wake <-chan struct{}) {
 func (r *Resolver) serve(ctx context.Context, rt *runtime) error {
 	ctx, end := rt.alive(ctx)
 	defer end()
-	for list := true; ; list = !time.Now().Before(r.nextList()) {
+	for list := true; ; list = !time.Now().Before(r.next(&r.schedule)) {
 		if list {
 			if err := r.list(ctx, rt); err != nil {
 				return err
 			}
 		}
 		r.readStatuses(ctx, rt)
-		next := r.nextList()
+		next := r.next(&r.schedule)
 		if at, ok := r.table.next(); ok && at.Before(next) {
 			next = at
 		}
-		if wait(ctx, time.Until(next), r.wake); ctx.Err() != nil {
+		if wait(ctx, time.Until(next), r.schedule.wake); ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 	}
 }
 
-func (r *Resolver) nextList() time.Time {
+// next returns when to read again what a schedule is about, zero for never.
+func (r *Resolver) next(s *schedule) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.schedule.next()
+	return s.next()
 }
 
 func (r *Resolver) list(ctx context.Context, rt *runtime) error {

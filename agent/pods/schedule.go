@@ -19,9 +19,10 @@ var pauses = []time.Duration{
 	time.Second, 2 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second, 10 * time.Second, 10 * time.Second, 20 * time.Second,
 }
 
-// schedule determines when the runtime's list is read: at ordinary times, and earlier while a netns has
+// schedule determines when a source of names is read, the runtime's list or the processes: at ordinary times, and earlier while a netns has
 // no name, or on request.
 type schedule struct {
+	wake    chan struct{}       // has a value when the next list may be due earlier
 	pending map[uint64]struct{} // the namespaces without a name, by cookie
 	step    int                 // the index of the next pause
 	// The next list is due at the first of these that is not zero.
@@ -29,10 +30,14 @@ type schedule struct {
 	relistFrom                 time.Time // no list by request before
 }
 
-// request adds a netns without a name, and reports whether it is new.
-func (s *schedule) request(cookie uint64, now time.Time) bool {
+func makeSchedule() schedule {
+	return schedule{wake: make(chan struct{}, 1), pending: make(map[uint64]struct{})}
+}
+
+// request adds a netns without a name. A second request has no effect.
+func (s *schedule) request(cookie uint64, now time.Time) {
 	if _, ok := s.pending[cookie]; ok {
-		return false
+		return
 	}
 	if len(s.pending) >= maxPending {
 		clear(s.pending) // most have ended: a node has fewer pods
@@ -40,14 +45,20 @@ func (s *schedule) request(cookie uint64, now time.Time) bool {
 	s.pending[cookie] = struct{}{}
 	s.step = 1
 	s.early = times.Earlier(s.early, now.Add(pauses[0]))
-	return true
+	signal(s.wake)
 }
 
-// relist requests one more list.
-func (s *schedule) relist(now time.Time) {
-	if s.requested.IsZero() {
-		s.requested = times.Later(now, s.relistFrom)
+// forget has a netns requested no longer.
+func (s *schedule) forget(cookie uint64) {
+	if delete(s.pending, cookie); len(s.pending) == 0 {
+		s.early = time.Time{} // the next one waits, too
 	}
+}
+
+// relist requests one more list, no earlier than at a time.
+func (s *schedule) relist(at time.Time) {
+	s.requested = times.Earlier(s.requested, times.Later(at, s.relistFrom))
+	signal(s.wake)
 }
 
 func (s *schedule) next() time.Time {
