@@ -27,7 +27,7 @@ func (v *voice) cause() string {
 		return v.say(len(late), "Not all facts about %s [have|have|had|had] come from [its node|their nodes|its node|their nodes] yet.", v.list(late))
 	case document.CauseLeftOver:
 		if dead := v.with(document.Remove, document.ReasonStopped, document.ReasonForgotten, document.ReasonReplaced); len(dead) > 0 {
-			return fmt.Sprintf("Probably the network plugin's clean-up (CNI DEL) failed or never ran: see the runtime's log on node %s.",
+			return fmt.Sprintf("Probably the %s's clean-up (CNI DEL) failed or never ran: see the runtime's log on node %s.", v.giver(dead...),
 				Conjoin(distinct(each(dead, v.node))))
 		}
 	case document.CauseByHand:
@@ -47,7 +47,7 @@ func (v *voice) cause() string {
 		return v.say(len(nodes), "%s [are|were] machines with one node name: probably one was replaced and still [runs|ran], or [is|was] a clone.",
 			Conjoin(each(v.about(), v.machineName))) + v.replaced() + v.ofEarlier()
 	case document.CauseClone:
-		return v.say(len(nodes), "%s [run|ran] the same pod: probably one [is|was] a clone, or was replaced and still [runs|ran].", Conjoin(nodes))
+		return v.say(len(nodes), "%s [run|ran] the same %s: probably one [is|was] a clone, or was replaced and still [runs|ran].", Conjoin(nodes), v.kind("pod", "container"))
 	case document.CauseNodeAddress:
 		return v.nodeAddress()
 	case document.CauseUnreachable:
@@ -106,7 +106,8 @@ func (v *voice) sharedRange() string {
 	if v.past {
 		return text
 	}
-	return text + " Before that is repaired, the successor of a deleted pod may get an address that is taken, too."
+	next := v.kind("the successor of a deleted pod", "the next container")
+	return text + " Before that is repaired, " + next + " may get an address that is taken, too."
 }
 
 // ranges are those that the books have.
@@ -152,13 +153,15 @@ func (v *voice) nodeAddress() string {
 	case len(v.with(document.Remove, document.ReasonLifetime)) > 0:
 		return fmt.Sprintf("%s gave the node an address of the pods.", v.dynamic())
 	case len(v.with(document.Remove, document.ReasonOnNode)) > 0:
+		wrong := v.with(document.Remove, document.ReasonOnNode)
+		giver, whom := v.giver(wrong...), v.kind("pod", "container", wrong...)
 		switch v.givenOnNode() {
 		case detector.GivenYes:
-			return v.say(1, "A network plugin gave it to a pod: its range [has|had] addresses of nodes.")
+			return v.say(1, "A %s gave it to a %s: its range [has|had] addresses of nodes.", giver, whom)
 		case detector.GivenNo:
-			return "No network plugin gave it to the pod: it was probably set by hand there."
+			return fmt.Sprintf("No %s gave it to the %s: it was probably set by hand there.", giver, whom)
 		}
-		return "It is not known whether a network plugin gave it to the pod."
+		return fmt.Sprintf("It is not known whether a %s gave it to the %s.", giver, whom)
 	default:
 		return v.say(1, "It [is|was] an address of %s, too, and it [is|was] not known which had it first.", v.list(v.hosts()))
 	}
@@ -212,10 +215,10 @@ func (v *voice) unknown(open string) string {
 	}
 	text := v.say(2, "It [is|was] not known which of %s [is|was] right.", open)
 	if yes := given(detector.GivenYes); len(yes) > 0 {
-		text += " " + v.say(2, "%s %s given the address by the network plugin of %s node.", v.list(yes), either(len(yes), "was", "were each"), either(len(yes), "its", "their"))
+		text += " " + v.say(2, "%s %s given the address by the %s of %s node.", v.list(yes), either(len(yes), "was", "were each"), v.giver(yes...), either(len(yes), "its", "their"))
 	}
 	if no := given(detector.GivenNo); len(no) > 0 {
-		text += fmt.Sprintf(" No network plugin gave it to %s.", v.list(no))
+		text += fmt.Sprintf(" No %s gave it to %s.", v.giver(no...), v.list(no))
 	}
 	if missing := given(detector.GivenUnknown); len(missing) > 0 {
 		text += fmt.Sprintf(" It is not known whether %s %s given the address.", v.list(missing), either(len(missing), "was", "were"))

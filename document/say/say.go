@@ -24,30 +24,36 @@ func Fill(c *document.Conflict, at map[string]netip.Addr) {
 		return
 	}
 	v := newVoice(c, at)
-	c.Judgement.Short, c.Judgement.Text, c.Judgement.Steps = v.engines(v.short()), v.engines(v.text()), []document.Step{}
+	c.Judgement.Short, c.Judgement.Text, c.Judgement.Steps = v.short(), v.text(), []document.Step{}
 	if !v.past {
 		c.Judgement.Steps = v.steps()
-		for n := range c.Judgement.Steps {
-			c.Judgement.Steps[n].Text = v.engines(c.Judgement.Steps[n].Text)
-		}
 	}
 }
 
-// engines has engines do what network plugins do for pods, if no holder is a pod.
-func (v *voice) engines(text string) string {
-	if v.isPod() {
-		return text
+// kind says something of holders, of all if none are named: pods if pods are among them, else containers, and both if both are.
+func (v *voice) kind(pods, containers string, holders ...int) string {
+	isPod, isContainer := false, false
+	for n, b := range v.c.Holders {
+		if b.Evidence != detector.Host && (len(holders) == 0 || slices.Contains(holders, n)) {
+			isPod, isContainer = isPod || !b.Pod.IsContainer(), isContainer || b.Pod.IsContainer()
+		}
 	}
-	return strings.NewReplacer("network plugin", "container engine", "CNI gave", "the engine gave",
-		"the IPAM of the pods before you delete one", "those who made the containers before you remove one",
-		"run the same pod", "run the same container", "delete no pod before", "remove no container before",
-		"the successor of a deleted pod", "the next container").Replace(text)
+	switch {
+	case isPod && isContainer:
+		return pods + " or " + containers
+	case isPod:
+		return pods
+	}
+	return containers
+}
+
+// giver is what gives holders their addresses.
+func (v *voice) giver(holders ...int) string {
+	return v.kind("network plugin", "container engine", holders...)
 }
 
 // isPod reports whether a holder is a pod, or may be.
-func (v *voice) isPod() bool {
-	return slices.ContainsFunc(v.c.Holders, func(b document.Binding) bool { return b.Evidence != detector.Host && !b.Pod.IsContainer() })
-}
+func (v *voice) isPod() bool { return v.kind("pod", "") != "" }
 
 // voice words one judgement.
 type voice struct {

@@ -72,12 +72,18 @@ func (v *voice) isAboutMachines() bool {
 	return v.c.Judgement.Cause == document.CauseNamesakes || v.c.Judgement.Cause == document.CauseClone
 }
 
-// because says in a step why a holder is removed.
+// why says in a step why a holder is removed.
+func (v *voice) why(j document.Judged) string {
+	if j.Reason == document.ReasonNotGiven {
+		return ", which no " + v.giver(j.Holder) + " gave the address"
+	}
+	return because[j.Reason]
+}
+
 var because = map[string]string{
 	document.ReasonStopped:     ", which is left over",
 	document.ReasonForgotten:   ", which is left over",
 	document.ReasonReplaced:    ", which is left over",
-	document.ReasonNotGiven:    ", which no network plugin gave the address",
 	document.ReasonNotReserved: ", which has lost its reservation",
 	document.ReasonUnlisted:    ", which the API server does not have",
 	document.ReasonNewer:       ", which came last",
@@ -86,7 +92,7 @@ var because = map[string]string{
 
 // removal removes a holder that has to go.
 func (v *voice) removal(j document.Judged) []document.Step {
-	b, name, why := v.c.Holders[j.Holder], v.names[j.Holder], because[j.Reason]
+	b, name, why := v.c.Holders[j.Holder], v.names[j.Holder], v.why(j)
 	switch j.Reason {
 	case document.ReasonLifetime:
 		return []document.Step{v.fromNode(j.Holder)}
@@ -161,7 +167,7 @@ func (v *voice) cut(n int, why string) document.Step {
 func (v *voice) withoutPlugin(j document.Judged) document.Step {
 	why := ", without the network plugin"
 	if j.Reason == document.ReasonForgotten {
-		why = because[j.Reason]
+		why = v.why(j)
 	}
 	b, netns := v.c.Holders[j.Holder], v.names[j.Holder]
 	if b.Pod != nil {

@@ -53,14 +53,14 @@ func (v *voice) verdict(g group) string {
 	case document.ReasonUnlisted:
 		text = v.say(n, "The API server [does|does|did|did] not have %s any more", who)
 	case document.ReasonNewer:
-		text = v.say(n, "No network plugin gave the address to anybody, and %s came last%s", who, v.after(g.Holder))
+		text = v.say(n, "No %s gave the address to anybody, and %s came last%s", v.giver(), who, v.after(g.Holder))
 	case document.ReasonOnNode:
 		text = v.say(n, "%s [has|have|had|had] the address of %s", who, v.owner())
 	case document.ReasonLifetime:
 		text = v.lifetime(g.Holder)
 	case document.ReasonGiven:
 		if text = v.say(n, "%s [stays|stay|was right|were right]", who); len(v.with(document.Remove, document.ReasonNotGiven)) == 0 {
-			text += ": a network plugin gave it the address"
+			text += ": a " + v.giver(g.holders...) + " gave it the address"
 		}
 	case document.ReasonReserved:
 		text = v.say(n, "%s [stays|stay|was right|were right]: it [has|has|had|had] the reservation", who)
@@ -87,18 +87,23 @@ func (v *voice) by(g group) string {
 	return ", as " + v.nodeName(g.By) + " says"
 }
 
-// notGiven says that no network plugin gave holders the address, and who was given it, by whose word.
+// notGiven says that nobody gave holders the address, and who was given it, by whose word.
 func (v *voice) notGiven(g group, who string) string {
-	text := v.say(1, "No network plugin gave %s the address%s", who, v.givenOthers(g.holders))
+	giver := v.giver(g.holders...)
+	text := v.say(1, "No %s gave %s the address%s", giver, who, v.givenOthers(g.holders))
 	others := v.givenBeside(g.holders)
-	switch {
-	case len(others) == 0:
-	case g.By != "":
-		text += ", but" + v.by(g) + ", one gave it to " + v.list(others)
-	default:
-		text += ", but one gave it to " + v.list(others)
+	if len(others) == 0 {
+		return text + "."
 	}
-	return text + "."
+	one := "one"
+	if other := v.giver(others...); other != giver {
+		one = "a " + other
+	}
+	but := ", but"
+	if g.By != "" {
+		but += v.by(g) + ","
+	}
+	return text + but + " " + one + " gave it to " + v.list(others) + "."
 }
 
 // givenBeside are the other holders that were given the address.
@@ -132,7 +137,7 @@ func (v *voice) givenOthers(holders []int) string {
 	if len(others) == 0 {
 		return ""
 	}
-	return v.say(len(holders), " (CNI gave [it|them|it|them] %s)", Conjoin(distinct(others)))
+	return v.say(len(holders), " (%s gave [it|them|it|them] %s)", v.kind("CNI", "the engine", holders...), Conjoin(distinct(others)))
 }
 
 // reservedForOther says which book of a holder's node has the address reserved for another one.
@@ -265,16 +270,16 @@ func (v *voice) shortFact(g group) string {
 		return v.say(n, "%s [is|are|was|were] left over: [its pod has|their pods have|its pod had|their pods had] a later sandbox", who)
 	case document.ReasonNotGiven:
 		if others := v.givenBeside(g.holders); len(others) > 0 {
-			return v.say(n, "%s [has|have|had|had] an address that a network plugin gave to %s", who, v.few(others))
+			return v.say(n, "%s [has|have|had|had] an address that a %s gave to %s", who, v.giver(others...), v.few(others))
 		}
-		return v.say(n, "%s [has|have|had|had] an address that no network plugin gave [it|them|it|them]", who)
+		return v.say(n, "%s [has|have|had|had] an address that no %s gave [it|them|it|them]", who, v.giver(g.holders...))
 	case document.ReasonNotReserved:
 		return v.say(n, "%s [has|have|had|had] lost the reservation of the address, which [is|is|was|was] reserved for %s",
 			who, cmp.Or(v.few(v.with(document.Keep)), "another holder"))
 	case document.ReasonUnlisted:
 		return v.say(n, "The API server [does|does|did|did] not have %s any more", who)
 	case document.ReasonNewer:
-		return v.say(n, "No network plugin gave out the address, and %s came last", who)
+		return v.say(n, "No %s gave out the address, and %s came last", v.giver(), who)
 	case document.ReasonOnNode:
 		return v.say(n, "%s [has|have|had|had] the address of %s", who, cmp.Or(v.few(v.with(document.Keep, document.ReasonNode)), "a node"))
 	case document.ReasonLifetime:
@@ -301,11 +306,11 @@ func (v *voice) causeAndOrder() (fact, order string) {
 		if len(nodes) == 1 {
 			return v.say(1, "Several networks of node %s [give|gave] out addresses of one range.", nodes[0]), "Give each its own range before you delete a pod."
 		}
-		return v.say(1, "%s [give|gave] out addresses of one range.", few(nodes)), "Find the one whose range is wrong, and delete no pod before."
+		return v.say(1, "%s [give|gave] out addresses of one range.", few(nodes)), "Find the one whose range is wrong, and " + v.kind("delete no pod", "remove no container") + " before."
 	case document.CauseNamesakes:
 		return v.say(1, "%s [are|were] machines with one node name.", few(nodes)), "Shut down the one that should not run."
 	case document.CauseClone:
-		return v.say(1, "%s [run|ran] the same pod.", few(nodes)), "Shut down the node that should not run."
+		return v.say(1, "%s [run|ran] the same %s.", few(nodes), v.kind("pod", "container")), "Shut down the node that should not run."
 	case document.CauseNodeAddress:
 		return v.say(1, "A pod and a node [have|had] the address, and it [is|was] not known who had it first."), "Look at the node."
 	case document.CauseDeleted:
@@ -318,5 +323,6 @@ func (v *voice) causeAndOrder() (fact, order string) {
 			return fmt.Sprintf("%s could not reach each other when %s came.", few(each(w.Nodes, v.nodeName)), v.brief[w.Newer]), "Ask the API server which pod should run."
 		}
 	}
-	return v.say(1, "It [is|was] not known which holder [is|was] right."), "Ask the IPAM of the pods before you delete one."
+	ask := v.kind("the IPAM of the pods before you delete one", "those who made the containers before you remove one")
+	return v.say(1, "It [is|was] not known which holder [is|was] right."), "Ask " + ask + "."
 }
