@@ -5,7 +5,7 @@ import "slices"
 // newAzure returns the book of Azure CNS: NodeNetworkConfigs, which say what addresses or range a node has, and no pods. Only the format is
 // known, it never ran with Azure. (github.com/Azure/azure-container-networking: crd/nodenetworkconfig/api/v1alpha,
 // cns/kubecontroller/nodenetworkconfig)
-func newAzure() ipam {
+func newAzure() *ipam {
 	// Azure has them in kube-system: one of another namespace is nobody's.
 	return newNodeBook("nodenetworkconfigs", "/apis/acn.azure.com/v1alpha/namespaces/kube-system/", readAzure)
 }

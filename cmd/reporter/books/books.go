@@ -38,10 +38,20 @@ type Reservation struct {
 	Shared bool
 }
 
-// ipam is a book: the format of an IPAM's objects. Its methods are called with the lock of [Books] held.
-type ipam interface {
-	// sources are the resources that it is read from.
-	sources() []*source
+// ipam is a book. The lock of [Books] guards it.
+type ipam struct {
+	format
+	name    string
+	sources []*source // the resources that it is read from
+	// primary: its addresses are those that Pods have in the API server, and not those of second networks.
+	primary bool
+	// grace is how long a reservation that seems to be leaked is kept; zero if the IPAM frees none by itself.
+	grace time.Duration
+	nodes *nodeBook // the format, if it says which addresses and ranges each node has; else nil
+}
+
+// format is that of an IPAM's objects.
+type format interface {
 	// reservations returns all of them.
 	reservations() iter.Seq[Reservation]
 	// reservation returns that of an address.
@@ -52,24 +62,8 @@ type ipam interface {
 	object(r Reservation) place
 	// pools returns how many addresses of each pool there are, and are left.
 	pools() iter.Seq2[string, Left]
-	// primary reports whether its addresses are those that Pods have in the API server, and not those of second networks.
-	primary() bool
-	// grace is how long a reservation that seems to be leaked is kept; zero if the IPAM frees none by itself.
-	grace() time.Duration
 	// ended returns the reservations that have ended since the last call, if they are not too many.
 	ended() []ended
-}
-
-// byNode are the methods of a book that says which addresses and ranges each node has.
-type byNode interface {
-	// nodeOf returns the only node that the book has an address for, empty for none or several.
-	nodeOf(ip netip.Addr) string
-	// has reports whether the book has addresses for a node.
-	has(node string) bool
-	// gives reports whether the object of a node has an address. Objects of other nodes may have it, too.
-	gives(node string, ip netip.Addr) bool
-	// owners returns the UIDs of the Nodes that the objects belong to, by name.
-	owners() map[string]string
 }
 
 // ended is a reservation that has ended.
@@ -89,7 +83,7 @@ type Left struct{ All, Left float64 }
 // The books by name, in the order in which they are listed: a new one is an entry here, a file, and its rights in the chart.
 var ipams = []struct {
 	name string
-	make func() ipam
+	make func() *ipam
 }{
 	{"calico", newCalico},
 	// Format only: these never ran with the real system.
@@ -151,7 +145,7 @@ type Books struct {
 	running bool
 	pods    *pods
 	nodes   *nodes
-	ipams   map[string]ipam
+	ipams   []*ipam // those that are read
 	wire    wire
 	comparison
 }
@@ -187,21 +181,12 @@ func (b *Books) Run(ctx context.Context) {
 
 // reset makes all books empty.
 func (b *Books) reset() {
-	b.pods, b.nodes, b.ipams, b.comparison = newPods(), newNodes(), make(map[string]ipam), newComparison()
+	b.pods, b.nodes, b.ipams, b.comparison = newPods(), newNodes(), nil, newComparison()
 	for _, i := range ipams {
 		if slices.Contains(b.opts.Names, i.name) {
-			b.ipams[i.name] = i.make()
-		}
-	}
-}
-
-// names yields the IPAMs that are read, in order.
-func (b *Books) names() iter.Seq2[string, ipam] {
-	return func(yield func(string, ipam) bool) {
-		for _, i := range ipams {
-			if is := b.ipams[i.name]; is != nil && !yield(i.name, is) {
-				return
-			}
+			made := i.make()
+			made.name = i.name
+			b.ipams = append(b.ipams, made)
 		}
 	}
 }
@@ -231,24 +216,24 @@ func (b *Books) Findings() document.Answer {
 func (b *Books) Of(ip netip.Addr) (list []document.Book) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for name, book := range b.names() {
-		if !b.running || !b.opts.Answers() || !current(book.sources()...) {
+	for _, book := range b.ipams {
+		if !b.running || !b.opts.Answers() || !current(book.sources...) {
 			continue
 		}
 		r, reserved := book.reservation(ip)
 		pool := book.pool(ip)
-		earlier := b.earlier(name, book, ip)
+		earlier := b.earlier(book, ip)
 		if list = append(list, earlier...); len(earlier) > 0 || !reserved && pool == "" {
 			continue
 		}
-		doc := document.Book{Kind: name, CNINetwork: pool, Covers: true}
+		doc := document.Book{Kind: book.name, CNINetwork: pool, Covers: true}
 		switch {
 		case r.Shared:
 			doc.Error = "several pods may have the address: a virtual machine moves from one to the other"
 		case reserved:
 			doc.Reservation = r.document(time.Time{})
 		}
-		if f, known := b.former[ip]; known && f.book == name {
+		if f, known := b.former[ip]; known && f.book == book.name {
 			doc.Former = f.document(f.at)
 		}
 		list = append(list, doc)
@@ -258,11 +243,10 @@ func (b *Books) Of(ip netip.Addr) (list []document.Book) {
 }
 
 // earlier returns what the objects of nodes say of an address that belong to earlier nodes of their names, by the findings.
-func (b *Books) earlier(name string, book ipam, ip netip.Addr) (list []document.Book) {
-	nodes, ok := book.(byNode)
+func (b *Books) earlier(book *ipam, ip netip.Addr) (list []document.Book) {
 	for _, f := range b.found {
-		if ok && f.Kind == document.Stale && f.Book == name && nodes.gives(f.Node, ip) {
-			list = append(list, document.Book{Kind: name, Covers: true, Reservation: &document.Reservation{Node: f.Node}, OwnerUID: f.OwnerUID})
+		if f.Kind == document.Stale && f.Book == book.name && book.nodes.gives(f.Node, ip) {
+			list = append(list, document.Book{Kind: book.name, Covers: true, Reservation: &document.Reservation{Node: f.Node}, OwnerUID: f.OwnerUID})
 		}
 	}
 	return list

@@ -97,7 +97,7 @@ func TestHostile(t *testing.T) {
 		w.Stats()
 		w.Findings()
 	}
-	if r, _ := w.ipams["calico"].reservation(netip.MustParseAddr("::")); len(r.Pod) > 0 {
+	if r, _ := w.ipams[0].reservation(netip.MustParseAddr("::")); len(r.Pod) > 0 {
 		t.Errorf("%.100s", r.Pod)
 	}
 }

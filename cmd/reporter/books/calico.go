@@ -53,18 +53,12 @@ func inGroups(groups []string, resource string) (paths []string) {
 	return paths
 }
 
-func newCalico() ipam {
+func newCalico() *ipam {
 	c := &calico{byName: make(map[string]*block), poolsByName: make(map[string]calicoPool), byRange: make(map[netip.Prefix]*block)}
 	c.blocks = newSource(calicoBlocks, inGroups(calicoGroups, calicoBlocks), c.takeBlock, c.dropBlock)
 	c.ranges = newSource(calicoPools, inGroups(calicoGroups, calicoPools), c.takePool, c.dropPool)
-	return c
+	return &ipam{format: c, sources: []*source{c.blocks, c.ranges}, primary: true, grace: calicoGrace}
 }
-
-func (c *calico) sources() []*source { return []*source{c.blocks, c.ranges} }
-
-func (c *calico) primary() bool { return true }
-
-func (c *calico) grace() time.Duration { return calicoGrace }
 
 // calicoBlock is what is read of an IPAMBlock.
 type calicoBlock struct {

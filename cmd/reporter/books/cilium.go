@@ -8,7 +8,7 @@ import (
 // newCilium returns the book of Cilium: CiliumNodes, which say what ranges a node has, or with a cloud's IPAM what addresses, and which pods use
 // them. The agents write the pods up to 15 seconds late. Only the format is known, it never ran with Cilium. (github.com/cilium/cilium:
 // pkg/k8s/apis/cilium.io/v2, pkg/ipam/types)
-func newCilium() ipam {
+func newCilium() *ipam {
 	return newNodeBook("ciliumnodes", "/apis/cilium.io/v2/", readCilium)
 }
 

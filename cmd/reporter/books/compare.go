@@ -129,8 +129,8 @@ func (b *Books) readAgain(ctx context.Context, list []again) {
 // sources are all that are read.
 func (b *Books) sources() []*source {
 	list := []*source{b.pods.source, b.nodes.source}
-	for _, i := range b.names() {
-		list = append(list, i.sources()...)
+	for _, book := range b.ipams {
+		list = append(list, book.sources...)
 	}
 	return list
 }
@@ -193,7 +193,9 @@ func urgency(kind string) int { return slices.Index(document.FindingKinds, kind)
 
 // keepUnread keeps what was found in books that cannot be read now.
 func (b *Books) keepUnread(found []document.Finding) {
-	unread := func(name string) bool { return b.ipams[name] != nil && !current(b.ipams[name].sources()...) }
+	unread := func(name string) bool {
+		return slices.ContainsFunc(b.ipams, func(book *ipam) bool { return book.name == name && !current(book.sources...) })
+	}
 	for _, f := range found {
 		if unread(f.Book) && len(b.found) < maxFindings {
 			b.found = append(b.found, f)

@@ -33,7 +33,7 @@ func put(t *testing.T, s *source, objects []json.RawMessage) {
 }
 
 // load reads a book from testdata, with its Nodes and Pods.
-func load(t *testing.T, name string) (*Books, ipam) {
+func load(t *testing.T, name string) (*Books, *ipam) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/" + name + ".json")
 	if err != nil {
@@ -44,13 +44,12 @@ func load(t *testing.T, name string) (*Books, ipam) {
 		t.Fatal(err)
 	}
 	b := New(testOptions(nil))
-	b.running, b.pods, b.nodes, b.comparison = true, newPods(), newNodes(), newComparison()
-	book := ipams[slices.Index(Names(), name)-1].make()
-	b.ipams = map[string]ipam{name: book}
+	b.running, b.opts.Names = true, []string{name}
+	b.reset()
 	for _, s := range b.sources() {
 		put(t, s, objects[s.name])
 	}
-	return b, book
+	return b, b.ipams[0]
 }
 
 // run has a pod hold an address on a node.
@@ -64,7 +63,7 @@ func run(b *Books, node, pod, sandbox, ip string) {
 		if b.pods.byName[pod] == nil {
 			namespace, name, _ := strings.Cut(pod, "/")
 			podIP := ip
-			if _, second := b.ipams["whereabouts"]; second {
+			if !b.ipams[0].primary {
 				podIP = "10.9.9.9"
 			}
 			text := fmt.Sprintf(`{"metadata":{"namespace":%q,"name":%q},"spec":{"nodeName":%q},"status":{"podIPs":[{"ip":%q}]}}`, namespace, name, node, podIP)
@@ -134,7 +133,7 @@ func TestNodeOf(t *testing.T) {
 		{"cilium", "10.0.2.45", ""},
 	} {
 		_, book := load(t, test.book)
-		if got := book.(byNode).nodeOf(netip.MustParseAddr(test.ip)); got != test.want {
+		if got := book.nodes.nodeOf(netip.MustParseAddr(test.ip)); got != test.want {
 			t.Errorf("%s: node of %s = %q, want %q", test.book, test.ip, got, test.want)
 		}
 	}
@@ -250,7 +249,7 @@ func TestOfEarlierNode(t *testing.T) {
 				t.Errorf("%s is of an earlier node %q, want %q", ip, got, want)
 			}
 		}
-		if err := book.sources()[0].change([]byte(other), false); err != nil {
+		if err := book.sources[0].change([]byte(other), false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -259,7 +258,7 @@ func TestOfEarlierNode(t *testing.T) {
 // A reservation that ends while its pod lives is kept.
 func TestWhereaboutsEnds(t *testing.T) {
 	b, book := load(t, "whereabouts")
-	if err := book.sources()[0].change([]byte(`{"metadata":{"namespace":"kube-system","name":"192.168.20.0-24"},"spec":{"range":"192.168.20.0/24","allocations":{}}}`), false); err != nil {
+	if err := book.sources[0].change([]byte(`{"metadata":{"namespace":"kube-system","name":"192.168.20.0-24"},"spec":{"range":"192.168.20.0/24","allocations":{}}}`), false); err != nil {
 		t.Fatal(err)
 	}
 	run(b, "n2", "shop/web-1", "", "192.168.20.2")
@@ -325,7 +324,7 @@ func TestHostileObjects(t *testing.T) {
 				}
 				text = strings.Replace(text, ",}", "}", 1)
 				book := i.make()
-				for _, s := range book.sources() {
+				for _, s := range book.sources {
 					for _, deleted := range []bool{false, false, true} {
 						if err := s.change(json.RawMessage(text), deleted); err != nil {
 							t.Fatalf("%s: %.200s: %v", i.name, text, err)
@@ -364,7 +363,7 @@ func threadTime(t *testing.T) time.Duration {
 // TestManyOwners: who may write objects cannot make them slow.
 func TestManyOwners(t *testing.T) {
 	const n = 20000
-	book := newWhereabouts().(*whereabouts)
+	book := newWhereabouts().format.(*whereabouts)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	began := threadTime(t)

@@ -5,7 +5,6 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
-	"time"
 )
 
 // nodeBook is a book that has an object for each node, with the name of the Node: with the addresses and ranges that the node gives out. It
@@ -26,10 +25,10 @@ type nodeAddresses struct {
 }
 
 // newNodeBook returns a book of such objects, of which read reads one.
-func newNodeBook[T any, P kind[T]](resource, path string, read func(P) nodeAddresses) *nodeBook {
+func newNodeBook[T any, P kind[T]](resource, path string, read func(P) nodeAddresses) *ipam {
 	n := &nodeBook{keys: make(map[string]string), uids: make(map[string]string), pods: make(map[string][]Reservation)}
 	n.source = newSource(resource, []string{path + resource}, func(o P) (int, error) { return n.take(o.meta(), read(o)) }, n.forget)
-	return n
+	return &ipam{format: n, nodes: n, sources: []*source{n.source}, primary: true}
 }
 
 func (n *nodeBook) take(o *object, made nodeAddresses) (int, error) {
@@ -75,20 +74,10 @@ func (n *nodeBook) nodeOf(ip netip.Addr) (node string) {
 	return node
 }
 
-// has reports whether a node has addresses.
-func (n *nodeBook) has(node string) bool { return n.byOwner[node] != nil }
-
 // gives reports whether the object of a node has an address. Objects of other nodes may have it, too.
 func (n *nodeBook) gives(node string, ip netip.Addr) bool {
 	return slices.ContainsFunc(n.byOwner[node], func(p netip.Prefix) bool { return p.Contains(ip) })
 }
-
-// owners returns the UIDs of the Nodes that the objects of nodes belong to.
-func (n *nodeBook) owners() map[string]string { return n.uids }
-
-func (n *nodeBook) sources() []*source { return []*source{n.source} }
-
-func (n *nodeBook) primary() bool { return true }
 
 func (n *nodeBook) reservations() iter.Seq[Reservation] {
 	return func(yield func(Reservation) bool) {
@@ -112,7 +101,5 @@ func (n *nodeBook) object(r Reservation) place {
 func (n *nodeBook) pool(netip.Addr) string { return "" }
 
 func (n *nodeBook) pools() iter.Seq2[string, Left] { return func(func(string, Left) bool) {} }
-
-func (n *nodeBook) grace() time.Duration { return 0 }
 
 func (n *nodeBook) ended() []ended { return nil }

@@ -64,12 +64,12 @@ func (b *Books) differences(now time.Time) []difference {
 	v.kubernetes()
 	v.deleted()
 	v.overlapping()
-	for name, book := range b.names() {
-		if current(book.sources()...) {
-			v.reserved(name, book)
-			if nodes, ok := book.(byNode); ok {
-				v.placed(name, book, nodes)
-			}
+	for _, book := range b.ipams {
+		if !current(book.sources...) {
+			continue
+		}
+		if v.reserved(book); book.nodes != nil {
+			v.placed(book)
 		}
 	}
 	v.keepFormer()
@@ -131,9 +131,8 @@ func (b *Books) isDeleted(name string) bool {
 }
 
 // reserved compares the reservations of an IPAM.
-func (v *view) reserved(name string, book ipam) {
+func (v *view) reserved(book *ipam) {
 	uses, own := make(map[string]bool), 0 // nodes with a reservation that its owner holds
-	_, nodes := book.(byNode)             // placed compares the nodes of its addresses
 	objects := func(r Reservation, pods ...string) (list []place) {
 		list = append(list, book.object(r))
 		for _, pod := range pods {
@@ -147,24 +146,24 @@ func (v *view) reserved(name string, book ipam) {
 		}
 		i := slices.IndexFunc(v.holders[r.IP], func(h *held) bool { return owns(r, h) })
 		if i < 0 {
-			v.unheld(name, book, r)
+			v.unheld(book, r)
 			continue
 		}
 		h := v.holders[r.IP][i]
 		uses[h.node], own = true, own+1
-		if nodes || r.Node == "" || r.Node == h.node || r.Other != "" || v.pods.of(h) == nil {
-			continue
+		if book.nodes != nil || r.Node == "" || r.Node == h.node || r.Other != "" || v.pods.of(h) == nil {
+			continue // placed compares the nodes of a book that has some
 		}
 		d := v.freed(book, r)
 		d.objects = objects(r)
 		d.CNINetwork, d.ReservedFor, d.ReservedPod, d.ReservedNode = book.pool(r.IP), r.Sandbox, podOf(r.Pod), r.Node
-		v.add(document.Misbooked, name, h, d)
+		v.add(document.Misbooked, book.name, h, d)
 	}
 	var others []*held // in a pool, without a reservation of their own
 	for _, list := range v.holders {
 		for _, h := range list {
 			r, ok := book.reservation(h.ip)
-			if book.pool(h.ip) != "" && (!ok || r.Pod != "" && !owns(r, h)) && (v.isPodIP(h) || !book.primary() && v.pods.of(h) != nil) && !v.agents[h.node].gives(h.ip) {
+			if book.pool(h.ip) != "" && (!ok || r.Pod != "" && !owns(r, h)) && (v.isPodIP(h) || !book.primary && v.pods.of(h) != nil) && !v.agents[h.node].gives(h.ip) {
 				others = append(others, h)
 			}
 		}
@@ -179,27 +178,28 @@ func (v *view) reserved(name string, book ipam) {
 		if ok && v.pods.lives(r.Pod) {
 			d.ReservedFor, d.ReservedPod, d.ReservedNode = r.Sandbox, podOf(r.Pod), r.Node
 			d.objects = objects(r, r.Pod)
-			v.add(document.Mismatched, name, h, d)
+			v.add(document.Mismatched, book.name, h, d)
 		} else {
-			v.add(document.Unreserved, name, h, d)
+			v.add(document.Unreserved, book.name, h, d)
 		}
 	}
 }
 
 // freed is a difference for which the IPAM frees a reservation: after its grace, or at once if the Node does not exist.
-func (v *view) freed(book ipam, r Reservation) (d difference) {
-	if d.freed = book.grace() > 0; !v.isDeleted(r.Node) {
-		d.grace = book.grace()
+func (v *view) freed(book *ipam, r Reservation) (d difference) {
+	if d.freed = book.grace > 0; !v.isDeleted(r.Node) {
+		d.grace = book.grace
 	}
 	return d
 }
 
 // placed compares the addresses of nodes: an object may belong to an earlier node of the name, and a pod may have the address of another node.
-func (v *view) placed(name string, book ipam, nodes byNode) {
-	for node, uid := range nodes.owners() {
+func (v *view) placed(book *ipam) {
+	nodes := book.nodes
+	for node, uid := range nodes.uids {
 		if live, there := v.nodes.byName[node]; there && live.uid != "" && live.uid != uid {
 			d := difference{objects: []place{book.object(Reservation{Node: node}), v.nodes.place(node)}}
-			d.Kind, d.Book, d.Node, d.OwnerUID = document.Stale, name, node, uid
+			d.Kind, d.Book, d.Node, d.OwnerUID = document.Stale, book.name, node, uid
 			v.put(d)
 		}
 	}
@@ -209,7 +209,7 @@ func (v *view) placed(name string, book ipam, nodes byNode) {
 			switch node := nodes.nodeOf(h.ip); {
 			case node == h.node:
 				own[h.node]++
-			case node != "" && nodes.has(h.node) && v.isPodIP(h):
+			case node != "" && nodes.byOwner[h.node] != nil && v.isPodIP(h):
 				others[h.node] = append(others[h.node], h)
 			}
 		}
@@ -222,17 +222,17 @@ func (v *view) placed(name string, book ipam, nodes byNode) {
 			of := nodes.nodeOf(h.ip)
 			d := difference{objects: []place{book.object(Reservation{Node: of}), book.object(Reservation{Node: node})}}
 			d.ReservedNode = of
-			v.add(document.Misbooked, name, h, d)
+			v.add(document.Misbooked, book.name, h, d)
 		}
 	}
 }
 
 // unheld: nobody has the address of a reservation, and its pod does not exist, or has another one. Only a node that sees all its interfaces
 // says so, or one that does not exist; and if the book has no node, all nodes.
-func (v *view) unheld(name string, book ipam, r Reservation) {
+func (v *view) unheld(book *ipam, r Reservation) {
 	a, known := v.agents[r.Node]
 	seen := known && a.sees() || !known && v.isDeleted(r.Node) || r.Node == "" && v.all
-	if p := v.pods.byName[r.Pod]; p != nil && (!book.primary() || len(p.addresses) == 0 || slices.Contains(p.addresses, r.IP)) {
+	if p := v.pods.byName[r.Pod]; p != nil && (!book.primary || len(p.addresses) == 0 || slices.Contains(p.addresses, r.IP)) {
 		return // it is being made, or its interface is missing
 	}
 	if len(v.holders[r.IP]) > 0 || !seen || v.now.Sub(r.Since) < unheldAfter {
@@ -240,7 +240,7 @@ func (v *view) unheld(name string, book ipam, r Reservation) {
 	}
 	d := v.freed(book, r)
 	d.after, d.objects = unheldAfter, []place{book.object(r), v.pods.place(r.Pod)}
-	d.Kind, d.Book, d.IP, d.Node, d.CNINetwork = document.Unheld, name, r.IP, r.Node, book.pool(r.IP)
+	d.Kind, d.Book, d.IP, d.Node, d.CNINetwork = document.Unheld, book.name, r.IP, r.Node, book.pool(r.IP)
 	d.ReservedFor, d.ReservedPod, d.ReservedNode = r.Sandbox, podOf(r.Pod), r.Node
 	v.put(d)
 }
@@ -287,7 +287,7 @@ func (v *view) kubernetes() {
 
 // mayBeShared reports whether a book says that several pods may have an address: while a virtual machine moves.
 func (v *view) mayBeShared(ip netip.Addr) bool {
-	for _, book := range v.names() {
+	for _, book := range v.ipams {
 		if r, ok := book.reservation(ip); ok && r.Shared {
 			return true
 		}
@@ -321,11 +321,11 @@ func (v *view) deleted() {
 
 // keepFormer keeps the reservations that have ended while their holders live.
 func (v *view) keepFormer() {
-	for name, book := range v.names() {
+	for _, book := range v.ipams {
 		for _, r := range book.ended() {
 			i := slices.IndexFunc(v.holders[r.IP], func(h *held) bool { return owns(r.Reservation, h) })
 			if now, reserved := book.reservation(r.IP); i >= 0 && len(v.former) < maxFormer && (!reserved || !owns(now, v.holders[r.IP][i])) {
-				v.former[r.IP] = former{r, name, v.holders[r.IP][i].holder}
+				v.former[r.IP] = former{r, book.name, v.holders[r.IP][i].holder}
 			}
 		}
 	}

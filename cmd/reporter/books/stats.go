@@ -45,12 +45,11 @@ func (b *Books) Stats() (s Stats) {
 	if s.Read[document.Kubernetes] && !b.at.IsZero() { // zeros would say that all is well
 		zero(kinds)
 	}
-	for name, book := range b.names() {
-		list := book.sources()
-		if s.Read[name] = current(list...); list[0].state == absent {
-			delete(s.Read, name)
+	for _, book := range b.ipams {
+		if s.Read[book.name] = current(book.sources...); book.sources[0].state == absent {
+			delete(s.Read, book.name)
 		}
-		if !s.Read[name] {
+		if !s.Read[book.name] {
 			continue
 		}
 		if s.Read[document.Kubernetes] && !b.at.IsZero() {
@@ -58,7 +57,7 @@ func (b *Books) Stats() (s Stats) {
 		}
 		for pool, left := range book.pools() {
 			if left.All > 0 && len(s.Left) < maxPools {
-				s.Left = append(s.Left, PoolLeft{name, pool, max(left.Left, 0) / left.All})
+				s.Left = append(s.Left, PoolLeft{book.name, pool, max(left.Left, 0) / left.All})
 			}
 		}
 	}
@@ -100,8 +99,8 @@ func (b *Books) checked() (names, unchecked []string) {
 		names = append(names, book)
 	}
 	say(document.Kubernetes, b.pods.source, b.nodes.source)
-	for name, book := range b.names() {
-		say(name, book.sources()...)
+	for _, book := range b.ipams {
+		say(book.name, book.sources...)
 	}
 	silent := 0
 	for _, a := range b.wire.agents {

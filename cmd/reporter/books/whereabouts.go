@@ -34,18 +34,12 @@ const whereaboutsGroup = "/apis/whereabouts.cni.cncf.io/v1alpha1/"
 // whereaboutsGrace is how often its reconciler frees the addresses of pods that do not exist, by default.
 const whereaboutsGrace = 24 * time.Hour
 
-func newWhereabouts() ipam {
+func newWhereabouts() *ipam {
 	w := &whereabouts{byIP: make(map[netip.Addr][]booking), byObject: make(map[place][]netip.Addr)}
 	w.ranged = newSource("ippools", []string{whereaboutsGroup + "ippools"}, w.takePool, w.dropPool)
 	w.single = newSource("overlappingrangeipreservations", []string{whereaboutsGroup + "overlappingrangeipreservations"}, w.takeSingle, w.dropSingle)
-	return w
+	return &ipam{format: w, sources: []*source{w.ranged, w.single}, grace: whereaboutsGrace}
 }
-
-func (w *whereabouts) sources() []*source { return []*source{w.ranged, w.single} }
-
-func (w *whereabouts) primary() bool { return false }
-
-func (w *whereabouts) grace() time.Duration { return whereaboutsGrace }
 
 // whereaboutsPool is what is read of an IPPool.
 type whereaboutsPool struct {
