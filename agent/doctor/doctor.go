@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dupip/dupip/agent/notify"
+	"github.com/dupip/dupip/agent"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/document"
 )
@@ -56,22 +56,14 @@ type Report struct {
 	Summary Summary `json:"summary"`
 }
 
-// Options are the settings of the agent, as its flags have them.
+// Options are the settings of the agent, as its flags have them. Version is that of this program, to be compared with the agent's.
 type Options struct {
-	Attach        bpf.Mode
-	APISocket     string
-	MetricsListen string // TCP address; "off" for none
-	CRISocket     string // "off" or "none" for none
-	EngineSocket  string // "off" or "none" for none
-	StateDir      string
-	ConfigFile    string // empty for none
-	Bind          string // without Bind and Join the agent is alone
-	GossipPort    int
-	Join          []string
-	KeyFile       string // empty for none
-	NeedsKey      bool   // an agent with this Bind needs KeyFile
-	Version       string // of this program, to be compared with the agent's
-	Notify        notify.Options
+	agent.Options
+	Bind       string // without Bind and Join the agent is alone
+	GossipPort int
+	Join       []string
+	KeyFile    string // empty for none
+	NeedsKey   bool   // an agent with this Bind needs KeyFile
 
 	// CountKeys, CheckPort and Resolve are the agent's functions to read its keys, to listen at an address
 	// (empty for all) and to resolve Join; Resolve also returns the entries without an address. They are

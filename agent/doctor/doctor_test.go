@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dupip/dupip/agent"
 	"github.com/dupip/dupip/agent/internal/ownnetns"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
@@ -103,7 +104,7 @@ func TestStatusChecks(t *testing.T) {
 	ready := func(change func(*document.Status)) *facts {
 		s := document.Status{Node: "n", Version: "v1", Started: time.Now().Add(-time.Hour), Ready: true, ByState: map[string]int{"attached": 3}}
 		change(&s)
-		return &facts{opts: Options{Version: "v1"}, status: &s}
+		return &facts{opts: Options{Options: agent.Options{Version: "v1"}}, status: &s}
 	}
 	for _, test := range []struct {
 		name   string
@@ -161,7 +162,7 @@ func TestConfigCheck(t *testing.T) {
 		if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		want(t, "config", &facts{opts: Options{ConfigFile: path}}, test.status, test.words...)
+		want(t, "config", &facts{opts: Options{Options: agent.Options{Config: path}}}, test.status, test.words...)
 	}
 	want(t, "config", &facts{}, Skip, "no --config")
 }

@@ -99,7 +99,7 @@ const fileAdvice = "correct the file or the path, or mount the ConfigMap or Secr
 
 // checkConfig checks whether the configuration file is valid, so that an agent can start with it.
 func checkConfig(_ context.Context, known *facts) Check {
-	path := known.opts.ConfigFile
+	path := known.opts.Config
 	if path == "" {
 		return skip("no --config; the defaults are good")
 	}

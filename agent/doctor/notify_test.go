@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/dupip/dupip/agent"
 	"github.com/dupip/dupip/agent/notify"
 	"github.com/dupip/dupip/document"
 	"github.com/dupip/dupip/internal/testneeds"
@@ -24,7 +25,7 @@ func TestAlertmanagers(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	known := func(o notify.Options) *facts { return &facts{opts: Options{Notify: o}} }
+	known := func(o notify.Options) *facts { return &facts{opts: Options{Options: agent.Options{Notify: o}}} }
 	want(t, "alertmanager", known(notify.Options{}), Skip, "no --alertmanager")
 	want(t, "alertmanager", known(notify.Options{Alertmanagers: []string{server.URL + "/am/"}}), OK, "1 Alertmanager answers")
 	want(t, "alertmanager", known(notify.Options{Alertmanagers: []string{server.URL + "/am", server.URL}}), Warn, "404 Not Found", "nothing here", "--alertmanager")
@@ -38,7 +39,7 @@ func TestProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := func(o notify.Options, err string) *facts {
-		return &facts{opts: Options{Notify: o}, status: &document.Status{Notifications: []document.NotificationStatus{{Kind: "program", To: path, Error: err}}}}
+		return &facts{opts: Options{Options: agent.Options{Notify: o}}, status: &document.Status{Notifications: []document.NotificationStatus{{Kind: "program", To: path, Error: err}}}}
 	}
 	want(t, "on conflict", known(notify.Options{}, ""), Skip, "no --on-conflict")
 	want(t, "on conflict", known(notify.Options{Program: path}, ""), OK, path)

@@ -31,15 +31,12 @@ Run it as root where the agent runs: on the node, or in the agent's container. G
 			if err := f.check(cmd.ErrOrStderr(), cmd.Flags()); err != nil {
 				return err
 			}
-			opts := doctor.Options{
-				Attach: f.Attach, APISocket: f.APISocket, MetricsListen: f.MetricsListen, CRISocket: f.CRISocket, EngineSocket: f.EngineSocket,
-				StateDir: f.StateDir, ConfigFile: f.Config, Bind: f.members.Bind, GossipPort: f.members.Port, Join: f.members.Join,
-				KeyFile: f.members.KeyFile, Version: buildVersion(),
+			f.Version = buildVersion()
+			report := doctor.Run(cmd.Context(), doctor.Options{
+				Options: f.Options, Bind: f.members.Bind, GossipPort: f.members.Port, Join: f.members.Join,
+				KeyFile: f.members.KeyFile, NeedsKey: members.CheckKey(members.Options{Bind: f.members.Bind}) != nil,
 				CountKeys: transport.CountKeys, CheckPort: checkPort, Resolve: members.Resolve,
-				Notify:   f.Notify,
-				NeedsKey: members.CheckKey(members.Options{Bind: f.members.Bind}) != nil,
-			}
-			report := doctor.Run(cmd.Context(), opts)
+			})
 			out := cmd.OutOrStdout()
 			if done, err := p.Output.Encode(out, report, false); err != nil {
 				return err
