@@ -48,7 +48,7 @@ build: need-go ## static bin/dupip and bin/kubectl-dupip
 
 image: need-go ## bin/dupip-image.tar, for amd64 and arm64; IMAGE=registry.example/dupip:1.2 VERSION=1.2
 	@mkdir -p bin
-	@$(GO) run ./deploy/image -name '$(IMAGE)' -version '$(VERSION)' -o bin/dupip-image.tar
+	@$(GO) run -C tests ./image/build -name '$(IMAGE)' -version '$(VERSION)' -o bin/dupip-image.tar
 	@if [ -n "$(SUDO_UID)" ]; then chown "$(SUDO_UID):$(SUDO_GID)" bin bin/dupip-image.tar; fi
 
 release: need-go ## bin/release: all that a release has, and signed; VERSION=0.2.0 KEY=cosign.key

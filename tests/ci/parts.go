@@ -107,7 +107,7 @@ var parts = []part{
 	{
 		name: "fuzz", lane: spare, budget: 60, script: "tests/fuzz.sh", why: "some fuzz targets, in turn by commit", after: []string{"build"},
 	},
-	ofProduct("packages", 420, "each package but the detector's and gossip's, with the race detector", "./agent/...", "./bpf/...", "./cmd/...", "./deploy/...", "./document/...", "./internal/...").raced(),
+	ofProduct("packages", 420, "each package but the detector's and gossip's, with the race detector", "./agent/...", "./bpf/...", "./cmd/...", "./document/...", "./internal/...").raced(),
 	ofProduct("detector", 20, "the detector, which has no threads", "./detector/..."),
 	// With the race detector, two threads that run timers of one testing/synctest bubble crash Go 1.26 (runtime/time.go,
 	// bubble.timers.raceCtx). Many members in one bubble do that every hundredth time.
@@ -117,7 +117,7 @@ var parts = []part{
 	ofTests("incidents", spare, 280, "five public incident reports on a real containerd, runc and CNI plugins", "./incidents").patiently(),
 	ofTests("cri", spare, 30, "the real containerd that others are played on", "./cri/...").patiently(),
 	ofTests("kubelet", spare, 80, "the DaemonSet's pod with the rights that the manifest gives it, and without each of them", "./kubelet").patiently(),
-	ofTests("image", spare, 80, "the image: its files, its digest, that it runs", "./image").patiently(),
+	ofTests("image", spare, 80, "the image: its files, its digest, that it runs", "./image/...").patiently(),
 	ofTests("ui", spare, 70, "the page in Chromium", "./ui").patiently().needs("ui"),
 	ofTests("others", spare, 150, "the files of a release, licences, the parser against gopacket, the schema, the harness",
 		"./apt/...", "./bench", "./ci", "./cosign/...", "./demo", "./docker", "./helm/...", "./othertools/...", "./parser/...", "./pods/...", "./release/...", "./schema/...", "./supply/...").behind("kubernetes").patiently(),

@@ -33,8 +33,8 @@ func Build(ctx context.Context, dir string) (string, error) {
 
 // Make runs the program behind `make image` with flags of its own and returns its output.
 func Make(ctx context.Context, path string, flags ...string) (string, error) {
-	// Packages of tests are two folders below the root of the product's module.
-	args := append([]string{"run", "-C", "../..", "./deploy/image", "-o", path}, flags...)
+	// Packages of tests are one folder below the root of their module.
+	args := append([]string{"run", "-C", "..", "./image/build", "-o", path}, flags...)
 	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("building the image: %w\n%s", err, strings.TrimSpace(string(out)))

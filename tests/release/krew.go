@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/dupip/dupip/internal/compile"
+	"github.com/dupip/dupip/tests/compile"
 )
 
 // krewHead begins the manifest by which krew installs kubectl-dupip, see https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest/.

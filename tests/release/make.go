@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dupip/dupip/internal/compile"
+	"github.com/dupip/dupip/tests/compile"
 	"github.com/dupip/dupip/tests/helm"
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -45,7 +45,7 @@ func (r release) make(ctx context.Context, key string) error {
 	}
 	defer os.RemoveAll(work)
 
-	if _, err := output(ctx, "", "go", "run", "./deploy/image", "-name", "localhost/dupip:"+r.version, "-version", r.version, "-o", r.path(r.image())); err != nil {
+	if _, err := output(ctx, "", "go", "run", "-C", "tests", "./image/build", "-name", "localhost/dupip:"+r.version, "-version", r.version, "-o", r.path(r.image())); err != nil {
 		return err
 	}
 	if err := r.makePlugin(ctx, work, src); err != nil {

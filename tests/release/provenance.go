@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dupip/dupip/internal/compile"
+	"github.com/dupip/dupip/tests/compile"
 )
 
 // times are those of a build.

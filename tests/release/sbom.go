@@ -12,7 +12,7 @@ import (
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
 
-	"github.com/dupip/dupip/internal/compile"
+	"github.com/dupip/dupip/tests/compile"
 )
 
 // modules returns the list of what the programs are made of (SBOM), as Go wrote it into them: a CycloneDX document in JSON. All

@@ -15,7 +15,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/dupip/dupip/internal/compile"
+	"github.com/dupip/dupip/tests/compile"
 )
 
 // verify says what is wrong with a release that was signed by the owner of a public key. It needs no network. Programs run only

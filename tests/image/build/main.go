@@ -1,7 +1,7 @@
-// Command image builds the container image of dupip, as `make image` does: two static binaries
+// Command build builds the container image of dupip, as `make image` does: two static binaries
 // for each architecture and nothing else, in one OCI archive.
 //
-// It needs only Go, and no network if Go has the modules. Equal sources make equal archives.
+// It runs in the folder tests. It needs only Go, and no network if Go has the modules. Equal sources make equal archives.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
-	"github.com/dupip/dupip/internal/compile"
+	"github.com/dupip/dupip/tests/compile"
 )
 
 // programs are what the image has: names in /usr/bin and folders of the module, in the order of the names.
@@ -51,6 +51,10 @@ func run(ctx context.Context, args []string) error {
 		return nil
 	}
 	if err != nil {
+		return err
+	}
+	// All paths are from the root of the repository.
+	if err := os.Chdir(".."); err != nil {
 		return err
 	}
 	text, err := build(ctx, o)

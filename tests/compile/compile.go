@@ -1,5 +1,5 @@
-// Package compile builds the programs of this module as releases have them: static, without the paths of the
-// machine, and equal for equal sources and one version of Go. The current directory must be the module's.
+// Package compile builds the product's programs as releases have them: static, without the paths of the
+// machine, and equal for equal sources and one version of Go. The current directory must be the product's.
 package compile
 
 import (
