@@ -82,7 +82,7 @@ func checkStateDir(_ context.Context, known *facts) Check {
 		return warn("free disk space there, or choose another --state-dir", "only %d MiB are free at %s", free, existing)
 	case disk.Type == unix.TMPFS_MAGIC, disk.Type == unix.RAMFS_MAGIC:
 		return warn(mount, "%s is in memory and lost at reboot", dir)
-	case disk.Type == unix.OVERLAYFS_SUPER_MAGIC && known.namespaces.contained:
+	case disk.Type == unix.OVERLAYFS_SUPER_MAGIC && known.around.Contained:
 		return warn(mount, "%s is part of the container and lost with it", dir)
 	case existing != dir:
 		return ok("%s can be made, %d MiB free", dir, free)
@@ -177,7 +177,7 @@ func checkRuntime(ctx context.Context, known *facts) Check {
 		return skip("--cri-socket %s", socket)
 	case err == nil:
 		return ok("%s %s at %s", cri.Name, cri.Version, cri.Socket)
-	case errors.Is(err, pods.ErrNoSocket) && known.namespaces.contained:
+	case errors.Is(err, pods.ErrNoSocket) && known.around.Contained:
 		advice = "give the path of the runtime's socket on the node with --cri-socket; a container needs hostPID and SYS_PTRACE to reach it"
 	case errors.Is(err, pods.ErrNoSocket):
 		advice = "give the path of the runtime's socket with --cri-socket"

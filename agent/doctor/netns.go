@@ -39,7 +39,7 @@ func checkProcesses(_ context.Context, known *facts) Check {
 		total++
 	}
 	switch {
-	case !known.namespaces.hostPIDs && len(others) == 0:
+	case !known.around.HostPIDs && len(others) == 0:
 		return warn("set hostPID: true in the pod: without it a network namespace is only found when it has a name under /run/netns", "/proc shows only this container's processes")
 	case hidden > 0 && known.uid != 0:
 		return skip("of %d processes only root can read %d", total, hidden)
@@ -69,7 +69,7 @@ func checkNames(_ context.Context, known *facts) Check {
 	mounts, _ := os.ReadFile("/proc/thread-self/mountinfo")
 	point, private := mountOf(string(mounts), own[0].Dir)
 	switch {
-	case !known.namespaces.contained:
+	case !known.around.Contained:
 	case len(lost) > 0:
 		return fail(namesAdvice, "%s lead to no namespace here, though on the host: %s", say.Plural(len(lost), "name", "names"), detector.List(lost))
 	case own[0].Missing && len(names) == 0 && !compared:
@@ -91,7 +91,7 @@ func checkNames(_ context.Context, known *facts) Check {
 // lostNames returns the names that lead to a namespace on the host and to none here. compared is false
 // if the host's cannot be listed.
 func lostNames(known *facts) (lost []string, compared bool) {
-	root := known.namespaces.root
+	root := known.around.HostRoot
 	host, err := netns.ListNamed(root)
 	// A root without the directory may not be the node's.
 	if root == "" || err != nil || host[0].Missing {
@@ -160,7 +160,7 @@ func checkPods(ctx context.Context, known *facts) Check {
 	}
 	count := say.Plural(len(pods), "pod interface", "pod interfaces")
 	switch {
-	case len(pods) == 0 && !known.namespaces.hostNetns:
+	case len(pods) == 0 && !known.around.HostNetns:
 		return fail("set hostNetwork: true in the pod; outside of pods: run it where the pods' veths are", "no pod interface, and this is not the node's network namespace")
 	case len(pods) == 0 && len(others) > 0:
 		return fail("duplicates among them go unnoticed: dupip observes veth and netkit devices, and macvlan, ipvlan and vlan from Linux 6.6 on", "no pod interface that can be observed, but %s", detector.List(others))

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/dupip/dupip/agent/internal/ownnetns"
+	"github.com/dupip/dupip/agent/netns"
 )
 
 // A device without an end on the node is a pod's, like a veth.
@@ -20,7 +21,7 @@ func TestMacvlanIsAPods(t *testing.T) {
 	}
 	run("ip link add up0 type veth peer name up1")
 	t.Cleanup(func() { run("ip link del up0") })
-	known := &facts{namespaces: namespaces{hostNetns: true}}
+	known := &facts{around: netns.Surroundings{HostNetns: true}}
 	before := checkPods(t.Context(), known)
 	run(fmt.Sprintf("ip link add odd0 link up0 netns %d type macvlan mode bridge", service.Pid))
 	if c := checkPods(t.Context(), known); c.Status != OK || c.Finding == before.Finding || !strings.Contains(c.Finding, "pod interface") {

@@ -19,20 +19,20 @@ import (
 
 // facts are shared by several checks and do not change.
 type facts struct {
-	opts       Options
-	uid        int
-	namespaces namespaces
-	rights     error            // why an agent could not load programs, enter netns and send
-	mode       bpf.Mode         // in which an agent would attach, empty if it could not
-	status     *document.Status // of the running agent, nil with statusErr
-	statusErr  error
-	nodes      document.Nodes // members of the cluster
+	opts      Options
+	uid       int
+	around    netns.Surroundings
+	rights    error            // why an agent could not load programs, enter netns and send
+	mode      bpf.Mode         // in which an agent would attach, empty if it could not
+	status    *document.Status // of the running agent, nil with statusErr
+	statusErr error
+	nodes     document.Nodes // members of the cluster
 }
 
 func gather(ctx context.Context, opts Options) *facts {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	f := &facts{opts: opts, uid: os.Geteuid(), namespaces: readNamespaces()}
+	f := &facts{opts: opts, uid: os.Geteuid(), around: netns.Surrounding()}
 	sender, err := probe.OpenSocket()
 	if err == nil {
 		sender.Close()
@@ -54,38 +54,6 @@ func (f *facts) failOrSkip(advice string, err error) Check {
 		return skip("needs root: %v", err)
 	}
 	return fail(advice, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
-}
-
-// namespaces are those of the node in which this process is.
-type namespaces struct {
-	contained bool // in a container, or with its own mounts
-	hostPIDs  bool // /proc shows all processes of the node
-	hostNetns bool
-	root      string // of the node's files; empty if it is ours or cannot be read
-}
-
-func readNamespaces() (n namespaces) {
-	link := func(path string) string {
-		target, _ := os.Readlink(path)
-		return target
-	}
-	// A constant of the kernel (PROC_PID_INIT_INO, include/linux/proc_ns.h).
-	machine := link("/proc/self/ns/pid") == "pid:[4026531836]"
-	host := "/proc/1"
-	if machine && link(host+"/ns/net") == "" {
-		host = "/proc/2" // kthreadd, where a security module hides init
-	}
-	// If the node is a container (kind), process 1 is its init, whose mounts differ from a pod's.
-	mounts := link(host + "/ns/mnt")
-	other := mounts != "" && mounts != link("/proc/thread-self/ns/mnt")
-	if other {
-		n.root = host + "/root"
-	}
-	n.contained, n.hostPIDs = !machine || other, machine || other
-	// This file exists in the machine's own netns only (net_core_table, net/core/sysctl_net_core.c).
-	_, err := os.Stat("/proc/sys/net/core/netdev_budget")
-	n.hostNetns = err == nil || n.hostPIDs && mounts != "" && link(host+"/ns/net") == link(netns.Self)
-	return n
 }
 
 const rightsAdvice = "add what is named to the container's securityContext.capabilities, or run it privileged: without SYS_ADMIN no network namespace is " +

@@ -152,17 +152,38 @@ func heldInode(process, descriptor string) (ino uint64, err error) {
 	return Inode(path)
 }
 
-// SeesProcesses reports whether /proc shows all processes of the node. It does not in a container without hostPID.
-func SeesProcesses() bool {
+// Surroundings are how a process sees the node.
+type Surroundings struct {
+	Contained bool // it is in a container, or has its own mounts
+	HostPIDs  bool // /proc shows all processes of the node
+	HostNetns bool
+	HostRoot  string // of the node's files; empty if it is ours or cannot be read
+}
+
+// Surrounding returns how this process sees the node.
+func Surrounding() (s Surroundings) {
 	link := func(path string) string {
 		target, _ := os.Readlink(path)
 		return target
 	}
 	// A constant of the kernel (PROC_PID_INIT_INO, include/linux/proc_ns.h).
-	if link("/proc/self/ns/pid") == "pid:[4026531836]" {
-		return true
+	machine := link("/proc/self/ns/pid") == "pid:[4026531836]"
+	host := "/proc/1"
+	if machine && link(host+"/ns/net") == "" {
+		host = "/proc/2" // kthreadd, where a security module hides init
 	}
 	// If the node is a container (kind), process 1 is its init, whose mounts differ from a pod's.
-	init := link("/proc/1/ns/mnt")
-	return init != "" && init != link("/proc/thread-self/ns/mnt")
+	mounts := link(host + "/ns/mnt")
+	other := mounts != "" && mounts != link("/proc/thread-self/ns/mnt")
+	if other {
+		s.HostRoot = host + "/root"
+	}
+	s.Contained, s.HostPIDs = !machine || other, machine || other
+	// This file exists in the machine's own netns only (net_core_table, net/core/sysctl_net_core.c).
+	_, err := os.Stat("/proc/sys/net/core/netdev_budget")
+	s.HostNetns = err == nil || s.HostPIDs && mounts != "" && link(host+"/ns/net") == link(Self)
+	return s
 }
+
+// SeesProcesses reports whether /proc shows all processes of the node. It does not in a container without hostPID.
+func SeesProcesses() bool { return Surrounding().HostPIDs }
