@@ -78,7 +78,7 @@ func readPage[T any](ctx context.Context, c *Client, path string) (*page[T], err
 				p.items = append(p.items, *new(T))
 				last := len(p.items) - 1
 				err := texts.Decode(&p.items[last])
-				if _, isSyntax := errors.AsType[*json.SyntaxError](err); isSyntax || body.failed() != nil || errors.Is(err, io.ErrUnexpectedEOF) {
+				if _, isSyntax := errors.AsType[*json.SyntaxError](err); isSyntax || body.err != nil || errors.Is(err, io.ErrUnexpectedEOF) {
 					return err
 				}
 				if err != nil {
@@ -90,7 +90,7 @@ func readPage[T any](ctx context.Context, c *Client, path string) (*page[T], err
 		return texts.Decode(new(json.RawMessage))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading the API server's answer: %w", cmp.Or(body.failed(), err))
+		return nil, fmt.Errorf("reading the API server's answer: %w", cmp.Or(body.err, err))
 	}
 	return p, nil
 }
@@ -127,19 +127,11 @@ func eachItem(texts *json.Decoder, use func() error) error {
 	return err
 }
 
-// bounded is a reader that ends with an error after so many bytes, and keeps the error of a reading.
+// bounded is a reader that ends with an error after so many bytes.
 type bounded struct {
 	from io.Reader
 	left int
-	err  error
-}
-
-// failed returns why nothing more can be read, nil at the end of the text.
-func (b *bounded) failed() error {
-	if errors.Is(b.err, io.EOF) {
-		return nil
-	}
-	return b.err
+	err  error // why nothing more can be read, nil at the end of the text
 }
 
 func (b *bounded) Read(to []byte) (n int, err error) {
@@ -149,7 +141,7 @@ func (b *bounded) Read(to []byte) (n int, err error) {
 	}
 	n, err = b.from.Read(to[:min(len(to), b.left)])
 	b.left -= n
-	if err != nil {
+	if err != nil && !errors.Is(err, io.EOF) {
 		b.err = err
 	}
 	return n, err
