@@ -102,7 +102,7 @@ func parseEndpoints(data []byte, of version) (map[netip.Addr]Reservation, error)
 		if strings.Contains(sandbox, "-") {
 			sandbox = "" // the beginning of an id, and an interface: taken over from an old azure-vnet
 		}
-		for device, nic := range e.IfnameToIPMap {
+		for _, nic := range e.IfnameToIPMap {
 			if nic.NICType != "" && nic.NICType != "InfraNIC" {
 				continue // a network card that the pod has for itself, whose address is not of the node's pool
 			}
@@ -111,9 +111,9 @@ func parseEndpoints(data []byte, of version) (map[netip.Addr]Reservation, error)
 				if !ip.IsGlobalUnicast() || ip.Zone() != "" {
 					continue
 				}
-				r := Reservation{Sandbox: sandbox, Interface: device, version: of}
+				r := Reservation{Sandbox: sandbox, version: of}
 				if other, twice := all[ip]; twice && other.Sandbox != sandbox {
-					r.Sandbox, r.Interface, r.among = "", "", among(other, sandbox)
+					r.Sandbox, r.among = "", among(other, sandbox)
 				}
 				all[ip] = r
 			}

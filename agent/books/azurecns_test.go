@@ -28,7 +28,7 @@ func addresses(all map[netip.Addr]Reservation) string {
 	var list []string
 	for _, ip := range slices.SortedFunc(maps.Keys(all), netip.Addr.Compare) {
 		r := all[ip]
-		list = append(list, fmt.Sprintf("%s:%s:%s", ip, r.Sandbox[:min(len(r.Sandbox), 4)], r.Interface))
+		list = append(list, fmt.Sprintf("%s:%s", ip, r.Sandbox[:min(len(r.Sandbox), 4)]))
 	}
 	return strings.Join(list, " ")
 }
@@ -39,7 +39,7 @@ func TestParseEndpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct{ data, want, err string }{
-		"a node's file": {string(good), "10.241.0.10:0a49:eth0 10.241.0.11:1b2a:eth0 fd12:3456::1a:0a49:eth0", ""},
+		"a node's file": {string(good), "10.241.0.10:0a49 10.241.0.11:1b2a fd12:3456::1a:0a49", ""},
 		"no pods":       {`{"Endpoints":{}}`, "", ""},
 		"an empty file": {"", "", "unexpected end of JSON input"},
 		"cut off":       {string(good[:len(good)/2]), "", "unexpected end of JSON input"},
@@ -49,17 +49,17 @@ func TestParseEndpoints(t *testing.T) {
 		"a list":        {"[]", "", "cannot unmarshal array"},
 		// CNS's store always has the key: what has none is another file.
 		"endpoints without their key":    {"{" + endpoint("aaaa", oneIP) + "}", "", "it has no endpoints"},
-		"another key beside them":        {`{"TimeStamp":"2026-01-01T00:00:00Z",` + endpoints(endpoint("aaaa", oneIP))[1:], "10.1.2.2:aaaa:eth0", ""},
+		"another key beside them":        {`{"TimeStamp":"2026-01-01T00:00:00Z",` + endpoints(endpoint("aaaa", oneIP))[1:], "10.1.2.2:aaaa", ""},
 		"no address":                     {endpoints(endpoint("aaaa", `{"IP":"5","Mask":null}`)), "", "unable to parse IP"},
 		"an empty address":               {endpoints(endpoint("aaaa", `{"IP":"","Mask":null},{},null`)), "", ""},
 		"an address with a zone":         {endpoints(endpoint("aaaa", `{"IP":"fd00::2%eth0"}`)), "", ""},
-		"IPv4 as IPv6":                   {endpoints(endpoint("aaaa", `{"IP":"::ffff:10.1.2.2"}`)), "10.1.2.2:aaaa:eth0", ""},
+		"IPv4 as IPv6":                   {endpoints(endpoint("aaaa", `{"IP":"::ffff:10.1.2.2"}`)), "10.1.2.2:aaaa", ""},
 		"nothing in it":                  {endpoints(`"aaaa":null,"bbbb":{},"cccc":{"IfnameToIPMap":{"eth0":null}}`), "", ""},
-		"of an old azure-vnet":           {endpoints(endpoint("0a491761-eth0", oneIP)), "10.1.2.2::eth0", ""},
-		"one address twice in a sandbox": {endpoints(endpoint("aaaa", oneIP+","+oneIP)), "10.1.2.2:aaaa:eth0", ""},
-		"one address of two sandboxes":   {endpoints(endpoint("aaaa", oneIP), endpoint("bbbb", oneIP)), "10.1.2.2::", ""},
-		"of three":                       {endpoints(endpoint("aaaa", oneIP), endpoint("bbbb", oneIP), endpoint("cccc", oneIP)), "10.1.2.2::", ""},
-		"of a sandbox and of an old one": {endpoints(endpoint("aaaa", oneIP), endpoint("0a491761-eth0", oneIP)), "10.1.2.2::", ""},
+		"of an old azure-vnet":           {endpoints(endpoint("0a491761-eth0", oneIP)), "10.1.2.2:", ""},
+		"one address twice in a sandbox": {endpoints(endpoint("aaaa", oneIP+","+oneIP)), "10.1.2.2:aaaa", ""},
+		"one address of two sandboxes":   {endpoints(endpoint("aaaa", oneIP), endpoint("bbbb", oneIP)), "10.1.2.2:", ""},
+		"of three":                       {endpoints(endpoint("aaaa", oneIP), endpoint("bbbb", oneIP), endpoint("cccc", oneIP)), "10.1.2.2:", ""},
+		"of a sandbox and of an old one": {endpoints(endpoint("aaaa", oneIP), endpoint("0a491761-eth0", oneIP)), "10.1.2.2:", ""},
 	} {
 		for range 4 { // the order of a map must not matter
 			all, err := parseEndpoints([]byte(test.data), version{})
@@ -143,15 +143,15 @@ func TestAzureCNS(t *testing.T) {
 
 	expect("no file", "", "Azure CNS keeps no endpoints there")
 	write(endpoints(endpoint("aaaa", oneIP)))
-	expect("one", "10.1.2.2:aaaa:eth0", "")
+	expect("one", "10.1.2.2:aaaa", "")
 	known[netip.MustParseAddr("10.1.2.2")] = Reservation{Sandbox: "last", version: known[netip.MustParseAddr("10.1.2.2")].version}
-	expect("it has not changed, and is not read again", "10.1.2.2:last:", "")
+	expect("it has not changed, and is not read again", "10.1.2.2:last", "")
 	write(endpoints(endpoint("bbbb", oneIP)))
-	expect("another sandbox", "10.1.2.2:bbbb:eth0", "")
+	expect("another sandbox", "10.1.2.2:bbbb", "")
 	write(`{"Endpoints":{"bbbb":`)
 	expect("broken", "", "unexpected end of JSON input")
 	write(endpoints(endpoint("bbbb", oneIP)))
-	expect("whole again", "10.1.2.2:bbbb:eth0", "")
+	expect("whole again", "10.1.2.2:bbbb", "")
 	write(endpoints(endpoint("bbbb", oneIP)) + strings.Repeat(" ", maxEndpoints))
 	expect("too large", "", "it is larger than")
 	replace(func(at string) error { return os.Symlink("/etc/hostname", at) })
@@ -195,7 +195,7 @@ func TestAzureBesideHostLocal(t *testing.T) {
 	azure := filepath.Join(filepath.Dir(filepath.Dir(s.dir)), "conf", "20-azure.conflist")
 	s.must(os.WriteFile(azure, []byte(`{"name":"azure","plugins":[{"type":"azure-vnet","ipam":{"type":"azure-cns"}}]}`), 0o600))
 	all, err := s.book.Read()
-	if err != nil || len(all) != 2 || text(all[0]) != "2:aaaa:eth0" || all[1].Book != BookAzureCNS || all[1].Store != cnsEndpoints || all[1].Err == nil {
+	if err != nil || len(all) != 2 || text(all[0]) != "2:aaaa" || all[1].Book != BookAzureCNS || all[1].Store != cnsEndpoints || all[1].Err == nil {
 		t.Errorf("%+v, error %v", all, err)
 	}
 }

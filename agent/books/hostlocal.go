@@ -114,9 +114,8 @@ func (r Range) String() string { return r.First.String() + "-" + r.Last.String()
 
 // Reservation says who has an address.
 type Reservation struct {
-	Sandbox   string    // the id of the sandbox, as the runtime gave it to the plugin; empty if it is not known
-	Interface string    // in the sandbox; empty in stores of old versions
-	Since     time.Time // zero if the store has no times
+	Sandbox string    // the id of the sandbox, as the runtime gave it to the plugin; empty if it is not known
+	Since   time.Time // zero if the store has no times
 	// among are the sandboxes that the store has the address for, if there are several: one of them has it. One that is not known is empty.
 	among []string
 
@@ -288,7 +287,7 @@ func readReservation(folder int, name string, known Reservation) (r Reservation,
 	if err != nil {
 		return r, err
 	}
-	sandbox, device, _ := strings.Cut(strings.TrimSpace(string(data[:n])), "\n")
-	r.Sandbox, r.Interface, r.Since = strings.TrimSpace(sandbox), strings.TrimSpace(device), time.Unix(stat.Mtim.Unix())
+	sandbox, _, _ := strings.Cut(strings.TrimSpace(string(data[:n])), "\n")
+	r.Sandbox, r.Since = strings.TrimSpace(sandbox), time.Unix(stat.Mtim.Unix())
 	return r, nil
 }

@@ -112,7 +112,7 @@ func text(r *Reserved) string {
 	var list []string
 	for _, last := range []int{2, 3, 4} {
 		if found, ok := r.Reservations[netip.AddrFrom4([4]byte{10, 1, 2, byte(last)})]; ok {
-			list = append(list, fmt.Sprintf("%d:%s:%s", last, found.Sandbox, found.Interface))
+			list = append(list, fmt.Sprintf("%d:%s", last, found.Sandbox))
 		}
 	}
 	return strings.Join(list, " ")
@@ -131,17 +131,17 @@ func TestHostLocal(t *testing.T) {
 	s.write("10.1.2.3", "bbbb") // of an old version
 	s.write("last_reserved_ip.0", "10.1.2.3")
 	s.write("lock", "")
-	expect("two", "2:aaaa:eth0 3:bbbb:")
+	expect("two", "2:aaaa 3:bbbb")
 	s.must(os.Remove(filepath.Join(s.dir, "10.1.2.2")))
 	s.write("10.1.2.2", "cccc\r\neth0")
-	expect("given out again", "2:cccc:eth0 3:bbbb:")
+	expect("given out again", "2:cccc 3:bbbb")
 	s.write("10.1.2.4", "")
-	expect("an ADD has made the file", "2:cccc:eth0 3:bbbb: 4::")
+	expect("an ADD has made the file", "2:cccc 3:bbbb 4:")
 	old := time.Now().Add(-time.Hour)
 	s.must(os.Chtimes(s.dir, old, old))
-	expect("it has not changed", "2:cccc:eth0 3:bbbb: 4::")
+	expect("it has not changed", "2:cccc 3:bbbb 4:")
 	s.write("10.1.2.4", "dddd\r\neth0")
-	expect("the ADD has written it, which does not change the folder", "2:cccc:eth0 3:bbbb: 4:dddd:eth0")
+	expect("the ADD has written it, which does not change the folder", "2:cccc 3:bbbb 4:dddd")
 	s.must(os.RemoveAll(s.dir))
 	expect("it was wiped", "")
 }
@@ -237,7 +237,7 @@ func TestUnreadableConfig(t *testing.T) {
 	s.write("10.1.2.2", "aaaa\r\neth0")
 	s.must(os.Symlink("/etc/passwd", filepath.Join(s.book.Folder(), "00-other.conf")))
 	all, err := s.book.Read()
-	if err == nil || len(all) != 1 || text(all[0]) != "2:aaaa:eth0" {
+	if err == nil || len(all) != 1 || text(all[0]) != "2:aaaa" {
 		t.Errorf("%d books, %v", len(all), err)
 	}
 }

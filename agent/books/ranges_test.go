@@ -125,10 +125,10 @@ func TestEditedInPlace(t *testing.T) {
 			t.Errorf("%s: %q, want %q", when, got, want)
 		}
 	}
-	expect("first", "2:aaaa:eth0")
+	expect("first", "2:aaaa")
 	s.write("10.1.2.2", "bbbb\r\neth0")
-	expect("at once", "2:bbbb:eth0")
-	expect("and again", "2:bbbb:eth0")
+	expect("at once", "2:bbbb")
+	expect("and again", "2:bbbb")
 }
 
 // host-local reads and writes files with the usual text of an address only.
