@@ -189,14 +189,30 @@ func (e *entry) Before(o *entry) bool {
 // enough reports whether these holders make a conflict of this node: two of them conflict, and one is
 // local.
 func enough(list []*binding) bool {
-	return conflicting(list) && slices.ContainsFunc(list, (*binding).isLocal)
+	nodes := areNodes(list)
+	return conflicting(list) && slices.ContainsFunc(list, func(b *binding) bool {
+		return !b.remote && (!nodes || b.holder.Place == PlaceUplink)
+	})
 }
 
-// conflicting reports whether two of these holders must not have the same address. Two nodes may; and nothing of what is
-// claimed on another device is anybody's if all only claim it.
+// conflicting reports whether two of these holders must not have the same address. Two nodes may, unless they have it on the segment that
+// joins them; and nothing of what is claimed on another device is anybody's if all only claim it.
 func conflicting(list []*binding) bool {
-	return len(list) >= 2 && slices.ContainsFunc(list, func(b *binding) bool { return b.evidence != Host }) &&
-		slices.ContainsFunc(list, func(b *binding) bool { return b.evidence != Claimed })
+	if areNodes(list) {
+		onSegment := 0
+		for _, b := range list {
+			if b.holder.Place == PlaceUplink {
+				onSegment++
+			}
+		}
+		return onSegment >= 2
+	}
+	return len(list) >= 2 && slices.ContainsFunc(list, func(b *binding) bool { return b.evidence != Claimed })
+}
+
+// areNodes reports whether all of these holders are nodes themselves.
+func areNodes(list []*binding) bool {
+	return !slices.ContainsFunc(list, func(b *binding) bool { return b.evidence != Host })
 }
 
 func compareBindings(a, b *binding) int {
@@ -211,6 +227,9 @@ func compareBindings(a, b *binding) int {
 func (b *binding) counts() bool { return b.evidence.Counts() }
 
 func (b *binding) isLocal() bool { return !b.remote }
+
+// isNode reports whether the holder is a node itself, also one that is not heard on the segment.
+func (b *binding) isNode() bool { return b.evidence == Host || b.evidence == Forwarded && b.listed && b.remote }
 
 // isNewcomer reports whether the holder is not among those of a confirmed conflict yet.
 func (b *binding) isNewcomer() bool { return !b.check.proven }
@@ -294,6 +313,7 @@ func (b *binding) describe(h *Holder) {
 		return
 	}
 	b.holder.NetnsName = cmp.Or(h.NetnsName, b.holder.NetnsName)
+	b.holder.Place = h.Place
 	if b.holder.Bridge = cmp.Or(h.Bridge, b.holder.Bridge); !b.remote {
 		b.holder.Bridge = h.Bridge // it may have left one
 	}
@@ -355,6 +375,7 @@ func (b *binding) because(t *template, arg string) string {
 type lease struct {
 	mac         MAC
 	evidence    Evidence
+	place       Place
 	occurrences int
 }
 
@@ -363,5 +384,5 @@ func (b *binding) lease() lease {
 	if b.remote || !b.counts() || b.entry.shared {
 		return lease{}
 	}
-	return lease{b.holder.MAC, b.evidence, b.entry.occurrences}
+	return lease{b.holder.MAC, b.evidence, b.holder.Place, b.entry.occurrences}
 }

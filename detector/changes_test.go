@@ -54,7 +54,7 @@ func (w *world) follow(c Change) {
 		w.leases = map[leaseID]lease{}
 	}
 	who := leaseID{c.Binding.Key, c.Binding.Holder.ID}
-	was, now := w.leases[who], lease{c.Binding.Holder.MAC, c.Binding.Evidence, c.Occurrences}
+	was, now := w.leases[who], lease{c.Binding.Holder.MAC, c.Binding.Evidence, c.Binding.Holder.Place, c.Occurrences}
 	switch {
 	case who.holder.Node != w.d.table.opts.Node:
 		w.t.Errorf("a change of %v", who)
@@ -75,7 +75,7 @@ func (w *world) checkLeases() error {
 	for key := range w.d.table.entries {
 		holders, occurrences := w.d.LocalHolders(key)
 		for _, b := range holders {
-			want[leaseID{key, b.Holder.ID}] = lease{b.Holder.MAC, b.Evidence, occurrences}
+			want[leaseID{key, b.Holder.ID}] = lease{b.Holder.MAC, b.Evidence, b.Holder.Place, occurrences}
 		}
 	}
 	if len(want) != len(w.leases) {

@@ -196,6 +196,9 @@ func (c *conflict) isDrill(e *entry) bool { return e.key.IsForDrills() && new(c.
 func scopeOf(holders []Binding) Scope {
 	scope := SameNode
 	for _, h := range holders {
+		if h.Evidence == Host && !slices.ContainsFunc(holders, func(b Binding) bool { return b.Evidence != Host }) {
+			return NodeNode
+		}
 		if h.Evidence == Host {
 			return PodHost
 		}
@@ -261,6 +264,9 @@ func (c *conflict) pending(list []*binding) string {
 		return c.migration
 	}
 	what := "being verified"
+	if areNodes(list) {
+		what = "being verified for longer, because a virtual address that moves is on both nodes for a while"
+	}
 	if !c.restoredAt.IsZero() {
 		what = "being verified again after the agent's restart"
 	}

@@ -70,7 +70,7 @@ func newCounts() Counts {
 			refusedOld: 0, refusedInvalid: 0, refusedNoHolder: 0, refusedUnanswered: 0, refusedMigrations: 0,
 		},
 		Evicted:    map[string]uint64{refusedInterfaceFull: 0, refusedTableFull: 0, refusedKeyFull: 0, evictedSource: 0},
-		Confirmed:  map[Scope]uint64{SameNode: 0, CrossNode: 0, PodHost: 0},
+		Confirmed:  map[Scope]uint64{SameNode: 0, CrossNode: 0, PodHost: 0, NodeNode: 0},
 		Suppressed: map[string]uint64{suppressedShared: 0, suppressedForwarded: 0, suppressedMigration: 0},
 	}
 }

@@ -22,7 +22,7 @@ func New(opts Options) *Detector {
 	t := &table{
 		opts: opts, entries: make(map[Key]*entry), holders: make(map[HolderID][]*binding), ifaces: make(map[Interface][]*binding), counts: newCounts(),
 	}
-	v := &verifier{overlap: opts.MinOverlap}
+	v := &verifier{overlap: opts.MinOverlap, nodeOverlap: opts.NodeOverlap}
 	l := &conflicts{
 		table: t, verifier: v, open: make(map[*entry]struct{}), history: history{shares: make(map[kind]*share)}, counts: newCounts(),
 		migrations: make(migrations),
@@ -227,6 +227,8 @@ func (d *Detector) Probed(p Probe, r Result, now time.Time) Effects {
 			d.table.settle(e, now)
 		}
 	case r.Outcome == Gone && p.Purpose != "":
+		return d.Withdraw(p.Key, p.Holder, r.Reason, now)
+	case r.Outcome == Gone && b.remote && b.check == nil && b.holder.Place != 0: // it is known for what [Detector.Twins] says only
 		return d.Withdraw(p.Key, p.Holder, r.Reason, now)
 	case r.Outcome == Gone && b.remote && b.check != nil && b.check.phase != probing:
 		d.verifier.start(b, now)

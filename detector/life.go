@@ -131,7 +131,7 @@ func (l *conflicts) endOf(c *conflict, list []*binding, now time.Time) time.Time
 	if enough(mayAnswer) {
 		// A second holder may be back: the end is postponed once, by the time of two rounds, and of the answer of one that is asked again
 		// because the other's came too late.
-		end = end.Add(l.verifier.overlap + 3*AnswerTime)
+		end = end.Add(l.verifier.overlapOf(mayAnswer...) + 3*AnswerTime)
 	}
 	return end
 }
@@ -177,7 +177,7 @@ func (l *conflicts) confirm(e *entry, group []*binding, now time.Time) {
 	c.overlap = time.Duration(math.MaxInt64)
 	for _, b := range group {
 		b.check.proven = true
-		with := l.verifier.overlap
+		with := l.verifier.overlapOf(group...)
 		for _, o := range group {
 			with = max(with, b.check.togetherWith(o.check))
 		}

@@ -14,7 +14,7 @@ import (
 // which has no name.
 var (
 	evidenceNames = []string{"", "forwarded", "silent", "claimed", "configured", "data", "announced", "host"}
-	scopeNames    = []string{"", "same-node", "cross-node", "pod-host"}
+	scopeNames    = []string{"", "same-node", "cross-node", "pod-host", "node-node"}
 	stateNames    = []string{"", "suspected", "confirmed", "resolved"}
 )
 

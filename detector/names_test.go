@@ -33,7 +33,7 @@ func roundTrip[E interface {
 
 func TestNames(t *testing.T) {
 	roundTrip(t, Host, evidenceNames)
-	roundTrip(t, PodHost, scopeNames)
+	roundTrip(t, NodeNode, scopeNames)
 	roundTrip(t, Resolved, stateNames)
 	type all struct {
 		Evidence Evidence

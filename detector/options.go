@@ -12,6 +12,8 @@ type Options struct {
 	// MinOverlap is the least time between the two rounds of a verification. So the holders of a
 	// confirmed conflict had the address together for at least that time. Default 1 s.
 	MinOverlap time.Duration
+	// NodeOverlap is the same for the addresses of nodes themselves: a virtual address that moves is on both for a while. Default 10 s.
+	NodeOverlap time.Duration
 	// MaxBindings limits the bindings in the table. Default 65,536.
 	MaxBindings int
 	// MaxPerInterface limits the bindings of one interface. Default 256.
@@ -23,6 +25,7 @@ type Options struct {
 
 const (
 	defaultMinOverlap      = time.Second
+	defaultNodeOverlap     = 10 * time.Second
 	defaultMaxBindings     = 65_536
 	defaultMaxPerInterface = 256
 	defaultMaxHistory      = 1_000
@@ -40,6 +43,7 @@ const (
 
 func (o Options) withDefaults() Options {
 	o.MinOverlap = cmp.Or(max(o.MinOverlap, 0), defaultMinOverlap)
+	o.NodeOverlap = cmp.Or(max(o.NodeOverlap, 0), defaultNodeOverlap)
 	o.MaxBindings = cmp.Or(max(o.MaxBindings, 0), defaultMaxBindings)
 	o.MaxPerInterface = cmp.Or(max(o.MaxPerInterface, 0), defaultMaxPerInterface)
 	o.MaxHistory = cmp.Or(max(o.MaxHistory, 0), defaultMaxHistory)

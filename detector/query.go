@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // Bindings returns the bindings that keep accepts (nil accepts all), ordered by network, address
@@ -118,6 +120,32 @@ func (d *Detector) LocalHolders(key Key) (list []Binding, occurrences int) {
 	return list, e.occurrences
 }
 
+// Twin is an address of the node itself that another node has for itself, too, where it should not.
+type Twin struct {
+	Own, Other Binding
+	Since      time.Time // when the second one had it, as far as is known
+}
+
+// Twins returns the addresses of the node itself that other nodes have had for as long, too, as would make a conflict of them, and that are in no
+// confirmed one: nobody was heard on the segment, or they are gateways. They are ordered by address.
+func (d *Detector) Twins(host HolderID, now time.Time) (list []Twin) {
+	for _, own := range d.table.holders[host] {
+		e := own.entry
+		if own.evidence != Host || e.shared || len(e.bindings) < 2 || e.conflict != nil && e.conflict.state == Confirmed {
+			continue
+		}
+		for _, b := range e.bindings {
+			_, told := SameAddress(own.holder.Place, b.holder.Place)
+			since := schedule.Later(own.firstSeen, b.firstSeen)
+			if b.remote && b.isNode() && told && now.Sub(since) >= d.verifier.nodeOverlap {
+				list = append(list, Twin{own.public(), b.public(), since})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b Twin) int { return cmp.Or(a.Own.Key.Compare(b.Own.Key), CompareAge(a.Other, b.Other)) })
+	return list
+}
+
 // Explain returns the story of an address in each network in which it is or was known, ordered by
 // network. It searches the whole table.
 func (d *Detector) Explain(ip netip.Addr) []Story {
@@ -221,7 +249,7 @@ func NoConflict(holders []Binding, shared bool) string {
 	case n < 2:
 		return liveHolders(n) + ": not a conflict"
 	case all(Host):
-		return number(n) + " nodes have it as their own address, which dupip does not count against each other: not a conflict"
+		return number(n) + " nodes have it as their own address, and are not known to be on one segment with it: no conflict is known"
 	case all(Claimed):
 		return number(n) + " holders claim it and have it on other devices: not a conflict"
 	case shared:

@@ -183,7 +183,7 @@ var foundTests = []scriptTest{
 		name: "two nodes' own addresses are never a conflict",
 		script: `0s host1 announces
 			3s host2 announces`,
-		verdict: "two nodes have it as their own address, which dupip does not count against each other: not a conflict",
+		verdict: "two nodes have it as their own address, and are not known to be on one segment with it: no conflict is known",
 	},
 	{
 		name: "two nodes and a pod are",

@@ -91,6 +91,24 @@ type Holder struct {
 	Given Given `cbor:"9,keyasint,omitzero"`
 	// Bridge is the bridge, bond or VRF of the node that the interface is a port of; empty if none.
 	Bridge string `cbor:"10,keyasint,omitzero"`
+	// Place is where an address of the node itself is. It differs between the bindings of one node.
+	Place Place `cbor:"11,keyasint,omitzero"`
+}
+
+// Place is where on its node an address of the node itself is. The zero value is any other place.
+type Place uint8
+
+// The places where another node must not have the same address.
+const (
+	PlaceUplink Place = iota + 1 // on the segment that joins the nodes: both answer there
+	PlaceBridge                  // on the bridge of pods in the cluster's network: it is their gateway
+)
+
+// SameAddress says what follows if two nodes have one address for themselves: on the segment that joins them it may be a conflict, which is to be
+// verified; if it is the gateway of pods it is worth to be told. Elsewhere many nodes may have it.
+func SameAddress(a, b Place) (conflict, told bool) {
+	conflict = a == PlaceUplink && b == PlaceUplink
+	return conflict, conflict || a == PlaceBridge || b == PlaceBridge
 }
 
 // Texts are all texts but the node's id, so that a reader can clean what another node says.
@@ -149,6 +167,7 @@ const (
 	SameNode Scope = iota + 1
 	CrossNode
 	PodHost
+	NodeNode // all holders are nodes themselves
 )
 
 // State is a state of a conflict. The package comment shows the changes between them.
@@ -240,7 +259,7 @@ type Conflict struct {
 // is found like any other conflict, but is counted apart, and nobody is alerted. A cluster that uses the addresses of drills has
 // conflicts: if a network plugin gave the address to a holder, or it is a node's. All nodes agree, because they know the holders.
 func (c *Conflict) IsDrill() bool {
-	return c.Key.IsForDrills() && c.Scope != PodHost && !slices.ContainsFunc(c.Holders, func(b Binding) bool { return b.Holder.Given == GivenYes })
+	return c.Key.IsForDrills() && c.Scope < PodHost && !slices.ContainsFunc(c.Holders, func(b Binding) bool { return b.Holder.Given == GivenYes })
 }
 
 // EventKind is the kind of an [Event].
@@ -339,6 +358,9 @@ type Probe struct {
 	// Round is the number of the round, so that a late report of an earlier round is ignored. Return
 	// it unchanged; zero means the present round.
 	Round uint32
+	// Hear, unless it is zero: this node has the address for itself, as the remote holder has, and they are a conflict only if they are on one
+	// segment. So this node has to hear an answer of that MAC for the address before the holder's node is asked.
+	Hear MAC
 }
 
 // ProbeRefusal is why a [Probe] was not sent. The zero value says that it was.

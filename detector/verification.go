@@ -23,9 +23,17 @@ const (
 // verifier asks the holders of an address whether they have it: in rounds, all of them at about the same time. It must not know
 // when a conflict begins or ends, nor what becomes of a holder that does not answer: of a conflict it reads only whose answers are awaited.
 type verifier struct {
-	overlap time.Duration // see Options.MinOverlap
-	round   uint32        // the number of the last round that began
-	probes  []Probe       // to be sent
+	overlap, nodeOverlap time.Duration // see Options
+	round                uint32        // the number of the last round that began
+	probes               []Probe       // to be sent
+}
+
+// overlapOf returns for how long these holders must have the address together.
+func (v *verifier) overlapOf(holders ...*binding) time.Duration {
+	if areNodes(holders) {
+		return v.nodeOverlap
+	}
+	return v.overlap
 }
 
 // loss is a binding that is lost because its holder did not answer, and why.
@@ -53,10 +61,11 @@ func (v *verifier) probe(b *binding, now time.Time) {
 	if b.remote {
 		b.entry.record(now, b.holder.ID, noteNodeProbed, c.roundName())
 	}
-	v.probes = append(v.probes, Probe{
-		Key: b.entry.key, Holder: b.holder.ID, Interface: b.latestSource().iface,
-		Purpose: Verify, Round: c.id,
-	})
+	p := Probe{Key: b.entry.key, Holder: b.holder.ID, Interface: b.latestSource().iface, Purpose: Verify, Round: c.id}
+	if b.remote && areNodes(b.entry.counting()) {
+		p.Hear = b.holder.MAC
+	}
+	v.probes = append(v.probes, p)
 }
 
 // sent notes that a probe of a local holder was sent, and reports whether that moves the deadline of the round.
@@ -177,6 +186,10 @@ func (v *verifier) unanswered(b *binding, now time.Time) *loss {
 		e.record(now, id, noteAwaited, roundName)
 		return nil
 	}
+	if b.remote && areNodes(e.counting()) {
+		e.record(now, id, noteUnheard, roundName)
+		return &loss{template: noteUnheard, forwards: true} // its kernel has it, but not on this segment
+	}
 	suppressed := e.penalties.add(id, b.remote || b.evidence != Data, now).String()
 	switch {
 	case !b.remote && c.forwards:
@@ -252,7 +265,7 @@ func (v *verifier) second(list []*binding, confirmed bool, now time.Time) (due, 
 				first, second = second, first
 			}
 			since := x.check.since[y.check]
-			switch at := since.Add(v.overlap); {
+			switch at := since.Add(v.overlapOf(x, y)); {
 			case !since.IsZero() && at.After(now):
 				next = schedule.Earlier(next, at)
 			case !since.IsZero() && (x.check.phase == resting && !x.check.isCurrent(at, now) || y.check.phase == resting && !y.check.isCurrent(at, now)):
@@ -282,7 +295,7 @@ func (v *verifier) proven(list []*binding) []*binding {
 	var proven []*binding
 	for _, b := range list {
 		if b.check.proven || slices.ContainsFunc(list, func(o *binding) bool {
-			return o != b && conflicting([]*binding{b, o}) && b.check.togetherWith(o.check) >= v.overlap
+			return o != b && conflicting([]*binding{b, o}) && b.check.togetherWith(o.check) >= v.overlapOf(b, o)
 		}) {
 			proven = append(proven, b)
 		}

@@ -23,7 +23,7 @@ import (
 // TIME counts from the start. ADDRESS is 10.0.0.1 if it is missing. HOLDER is
 //
 //	a, b, r, …  a pod on this node; its first line makes it
-//	host…       a node
+//	host…       a node; uplink… on the segment that joins the nodes, bridge… as the gateway of pods
 //	b@n2        a pod on node n2: keepers send its sightings, its node sends its answers
 //
 // The verbs, "it" being the holder:
@@ -152,18 +152,29 @@ func (w *world) byID(id HolderID) *actor {
 
 func (a *actor) sighting(ip netip.Addr, ev Evidence, at time.Time) Sighting {
 	return Sighting{
-		Key: Key{"default", ip},
+		Key: Key{"default", ip}, Listed: ev == Host && strings.Contains(a.name, "@"),
 		Holder: Holder{
-			ID: a.id, Interface: a.iface, InterfaceName: fmt.Sprintf("veth%d", a.iface.Ifindex),
+			ID: a.id, Place: a.place(), Interface: a.iface, InterfaceName: fmt.Sprintf("veth%d", a.iface.Ifindex),
 			MAC: MAC{2, 0, 0, 0, 0, a.mac}, NetnsName: a.name, Pod: a.pod, Sandbox: Sandbox{VM: a.vm},
 		},
 		Evidence: ev, At: at,
 	}
 }
 
+// place returns where on its node a node's address is.
+func (a *actor) place() Place {
+	switch {
+	case strings.HasPrefix(a.name, "uplink"):
+		return PlaceUplink
+	case strings.HasPrefix(a.name, "bridge"):
+		return PlaceBridge
+	}
+	return 0
+}
+
 // evidence returns the evidence of what a holder announces.
 func (a *actor) evidence() Evidence {
-	if strings.HasPrefix(a.name, "host") {
+	if strings.HasPrefix(a.name, "host") || a.place() != 0 {
 		return Host
 	}
 	if a.claims {
