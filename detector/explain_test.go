@@ -140,7 +140,7 @@ func TestVerdicts(t *testing.T) {
 			0s agent shares`, "two live holders, but declared shared: not a conflict"},
 		{`0s host1 announces
 			0s host2 sends
-			0s host2 announces`, "two nodes have it as their own address, which dupip does not count against each other: not a conflict; the last suspicion faded because " +
+			0s host2 announces`, "two nodes have it as their own address, and not on one segment as far as is known: not a conflict; the last suspicion faded because " +
 			"only nodes' own addresses are left"},
 	}
 	for _, tt := range tests {

@@ -249,7 +249,7 @@ func NoConflict(holders []Binding, shared bool) string {
 	case n < 2:
 		return liveHolders(n) + ": not a conflict"
 	case all(Host):
-		return number(n) + " nodes have it as their own address, and are not known to be on one segment with it: no conflict is known"
+		return number(n) + " nodes have it as their own address, and not on one segment as far as is known: not a conflict"
 	case all(Claimed):
 		return number(n) + " holders claim it and have it on other devices: not a conflict"
 	case shared:

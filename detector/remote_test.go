@@ -59,7 +59,7 @@ var remoteTests = []scriptTest{
 		name: "two nodes' own addresses",
 		script: `0s host announces
 			10s host@n2 announces`,
-		verdict: "two nodes have it as their own address, which dupip does not count against each other: not a conflict",
+		verdict: "two nodes have it as their own address, and not on one segment as far as is known: not a conflict",
 	},
 	{
 		name: "D16 the remote holder goes, and another comes",

@@ -183,7 +183,7 @@ var foundTests = []scriptTest{
 		name: "two nodes' own addresses are never a conflict",
 		script: `0s host1 announces
 			3s host2 announces`,
-		verdict: "two nodes have it as their own address, and are not known to be on one segment with it: no conflict is known",
+		verdict: "two nodes have it as their own address, and not on one segment as far as is known: not a conflict",
 	},
 	{
 		name: "two nodes and a pod are",

@@ -108,7 +108,7 @@ func TestStories(t *testing.T) {
 				storiesFrom("n2", shared(story(one, nil, nil, b)), story("own", nil, nil, hostB)),
 			},
 			[][]string{
-				{"default n1,n2: two nodes have it as their own address, which dupip does not count against each other: not a conflict", "n1:1", "n2:2"},
+				{"default n1,n2: two nodes have it as their own address, and not on one segment as far as is known: not a conflict", "n1:1", "n2:2"},
 				{"default n1,n2: two live holders, but declared shared: not a conflict", "n1:1", "n2:2"},
 			},
 		},

@@ -43,7 +43,7 @@ func TestExplainNodesOwnAddress(t *testing.T) {
 	}
 	for _, a := range agents {
 		explained(l, a, ip, []string{
-			"Verdict: two nodes have it as their own address, which dupip does not count against each other: not a conflict.",
+			"Verdict: two nodes have it as their own address, and not on one segment as far as is known: not a conflict.",
 			"host on node " + agents[0].Node.ShortName(), "host on node " + agents[1].Node.ShortName(),
 		}, []string{"one live holder"})
 	}
