@@ -37,6 +37,7 @@ import (
 	"github.com/dupip/dupip/agent/report"
 	"github.com/dupip/dupip/agent/report/route"
 	"github.com/dupip/dupip/agent/state"
+	"github.com/dupip/dupip/agent/wire"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
@@ -56,6 +57,7 @@ type Agent struct {
 	watcher  *links.Watcher
 	audit    *audit.Audit
 	sender   *probe.Socket
+	wire     *wire.Wire
 	cluster  Cluster          // nil for an agent alone
 	notifier *notify.Notifier // nil if it tells nobody
 	loop     *loop
@@ -151,6 +153,8 @@ func (a *Agent) openKernel() error {
 		return err
 	}
 	a.closers = append(a.closers, a.sender)
+	a.wire = wire.New(a.opts.Log)
+	a.closers = append(a.closers, a.wire)
 	a.watcher, err = links.New(links.Options{Log: a.opts.Log, Observer: a.observer})
 	return err
 }
@@ -164,14 +168,15 @@ func (a *Agent) assemble(c *config.Config) error {
 	var predecessor state.State
 	a.store, predecessor = state.Open(state.Options{Log: a.opts.Log, Dir: a.opts.StateDir, Node: a.node.Name, BootID: a.node.Boot})
 	l := newLoop(core.Options{
-		Log: a.opts.Log, MinOverlap: a.opts.MinOverlap, ScansMute: a.opts.ConfiguredEvidence != Off, Cluster: a.cluster,
+		Log: a.opts.Log, MinOverlap: a.opts.MinOverlap, NodeOverlap: a.opts.VIPOverlap, ScansMute: a.opts.ConfiguredEvidence != Off, Cluster: a.cluster,
 		Observe: observe.Options{
 			Host: detector.HolderID{Node: a.node.NodeID(), Netns: hostCookie}, GossipAddress: a.gossipAddress(),
 			Pod: a.podName, ByHostEnd: a.pods.ByHostEnd, Readdressed: a.pods.Readdressed, Leads: leads, Rescan: a.watcher.Refresh, Counters: a.observer.Counters, Watch: a.watch,
 		},
 		Probe:  probe.Options{Sender: a.sender, Source: probe.Source(a.node.Name, a.node.Boot), Rescan: a.watcher.Refresh},
-		Forget: a.observer.Forget, HostAddresses: links.ListHostAddresses, Settled: a.watcher.Settled, Unnamed: a.pods.Relist,
+		Forget: a.observer.Forget, HostAddresses: links.ListHostAddresses, Ask: a.wire.Ask, Settled: a.watcher.Settled, Unnamed: a.pods.Relist,
 	})
+	l.wire = a.wire
 	l.events, l.pods, l.store, l.cluster, l.ready = a.watcher.Events(), a.pods, a.store, a.cluster, a.opts.Ready
 	if a.opts.Capture != Off {
 		l.captures = capture.New(capture.Options{

@@ -11,6 +11,7 @@ import (
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/report"
 	"github.com/dupip/dupip/agent/state"
+	"github.com/dupip/dupip/agent/wire"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
@@ -26,6 +27,7 @@ type loop struct {
 	events  <-chan links.Event
 	pods    *pods.Resolver
 	store   *state.Store
+	wire    *wire.Wire
 	cluster Cluster // nil for an agent alone
 
 	operations chan func()
@@ -57,7 +59,7 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record, frames <-chan
 	for {
 		// What an interface has sent counts where it is now, so that comes first: an answer proves nothing in a network that it has left.
 		for range len(l.events) {
-			l.Update(<-l.events)
+			l.update(<-l.events)
 		}
 		// What pods have sent comes before what follows from other nodes' words: a pod that probes its address must not be probed.
 		for range len(records) {
@@ -75,7 +77,9 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record, frames <-chan
 		case frame := <-frames:
 			l.captures.Add(frame)
 		case event := <-l.events:
-			l.Update(event)
+			l.update(event)
+		case heard := <-l.wire.Heard():
+			l.Heard(heard.IP, heard.MAC, heard.At)
 		case <-l.pods.Changed():
 			for _, change := range l.pods.Changes(maxNames) {
 				l.Name(change)
@@ -91,6 +95,14 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record, frames <-chan
 		case <-timer.C:
 			l.Tick()
 		}
+	}
+}
+
+// update takes an event of the watcher.
+func (l *loop) update(event links.Event) {
+	l.Update(event)
+	if segment, ok := l.Table.Own.Segment(); ok && event.Kind == links.HostAddresses {
+		l.wire.Follow(segment)
 	}
 }
 

@@ -30,6 +30,8 @@ type Options struct {
 	// MinOverlap is how long two holders must both have answered for a conflict to
 	// be confirmed.
 	MinOverlap time.Duration
+	// VIPOverlap is the same for an address that two nodes have for themselves: a virtual address that moves is on both for a while.
+	VIPOverlap time.Duration
 	// APISocket is the path of the Unix socket.
 	APISocket string
 	// Config is the configuration file; empty for none. The agent reads it again on Reload and when it
@@ -82,6 +84,9 @@ type Cluster interface {
 // DefaultMinOverlap is the default of --min-overlap.
 const DefaultMinOverlap = time.Second
 
+// DefaultVIPOverlap is the default of --vip-overlap.
+const DefaultVIPOverlap = 10 * time.Second
+
 // The values of settings that can be switched. Off switches off the metrics, those of holders, the reading of CNI's networks, or the captures.
 const (
 	On  = "on"
@@ -102,6 +107,7 @@ func (o Options) Check() error {
 		allowed            string
 	}{
 		{"min-overlap", o.MinOverlap, 10 * time.Millisecond, time.Minute, "10ms to 1m"},
+		{"vip-overlap", o.VIPOverlap, time.Second, 5 * time.Minute, "1s to 5m"},
 		{"unheld-after", o.UnheldAfter, time.Second, 24 * time.Hour, "1s to 24h"},
 	} {
 		if d.value < d.least || d.value > d.most {

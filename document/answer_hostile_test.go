@@ -174,7 +174,7 @@ func TestAnswerElementsRefused(t *testing.T) {
 		"a conflict without a state":          conflict(func(c *Conflict) { c.State = 0 }),
 		"a conflict in a state that is new":   conflict(func(c *Conflict) { c.State = detector.Resolved + 1 }),
 		"a conflict without a scope":          conflict(func(c *Conflict) { c.Scope = 0 }),
-		"a conflict with a scope that is new": conflict(func(c *Conflict) { c.Scope = detector.PodHost + 1 }),
+		"a conflict with a scope that is new": conflict(func(c *Conflict) { c.Scope = detector.NodeNode + 1 }),
 		"a conflict without a time":           conflict(func(c *Conflict) { c.ConfirmedAt = time.Time{} }),
 		"a conflict with an odd holder":       conflict(func(c *Conflict) { c.Holders[1].Node = "" }),
 		"a conflict of another address":       conflict(func(c *Conflict) { c.IP = netip.MustParseAddr("10.0.0.8") }),

@@ -145,7 +145,7 @@ func (c *Conflict) check() error {
 		return fmt.Errorf("%q in network %q is not an address", c.IP, c.Network)
 	case c.State < detector.Suspected || c.State > detector.Resolved:
 		return errors.New("no state")
-	case c.Scope < detector.SameNode || c.Scope > detector.PodHost:
+	case c.Scope < detector.SameNode || c.Scope > detector.NodeNode:
 		return errors.New("no scope")
 	case c.SuspectedAt.IsZero(), c.State != detector.Suspected && c.ConfirmedAt.IsZero(), c.State == detector.Resolved && c.ResolvedAt.IsZero():
 		return errors.New("a time is missing")

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"os"
 	"time"
 
@@ -28,8 +29,8 @@ type Options struct {
 	Probe   probe.Options
 	// ScansMute has pods scanned that nothing answers for, see [probe.Options].
 	ScansMute bool
-	// MinOverlap is how long two holders must have an address together.
-	MinOverlap time.Duration
+	// MinOverlap is how long two holders must have an address together, NodeOverlap two nodes.
+	MinOverlap, NodeOverlap time.Duration
 	// Cluster sends to other nodes; nil if there are none.
 	Cluster exchange.Cluster
 	// Now is the present time.
@@ -38,6 +39,8 @@ type Options struct {
 	Forget func([]bpf.Address) error
 	// HostAddresses lists the node's own addresses.
 	HostAddresses func() ([]links.HostAddress, error)
+	// Ask asks for an address on the segment that joins the nodes. The answers come by [Core.Heard]. nil: nothing is heard there.
+	Ask func(ip netip.Addr) error
 	// Settled tells the watcher that a pod is set up whose interface waits for that.
 	Settled func(generation uint32)
 	// Unnamed asks for the names of pods, because one without is verified; nil if nobody knows any.
@@ -69,7 +72,7 @@ type Core struct {
 func New(opts Options) *Core {
 	node := opts.Observe.Host.Node
 	c := &Core{
-		Options: opts, Detector: detector.New(detector.Options{Node: node, MinOverlap: opts.MinOverlap}),
+		Options: opts, Detector: detector.New(detector.Options{Node: node, MinOverlap: opts.MinOverlap, NodeOverlap: opts.NodeOverlap}),
 		forgetting: forgetting{log: opts.Log, forget: opts.Forget}, scanning: make(scanning),
 	}
 	p := opts.Probe

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -37,7 +38,29 @@ func (c *Core) probeHost(a exchange.Probe) {
 		c.Exchange.Probed(a, refusal, now)
 		return
 	}
+	if a.Hear != (detector.MAC{}) {
+		c.Exchange.Probed(a, c.ask(a.Key.IP, now), now)
+		return
+	}
 	c.host.waiting = append(c.host.waiting, a)
+}
+
+// ask asks for an address of the node on the segment that joins the nodes.
+func (c *Core) ask(ip netip.Addr, now time.Time) detector.ProbeRefusal {
+	if c.Ask == nil {
+		return detector.ProbeRefusal{Reason: "this node hears nothing of the segment of the nodes"}
+	}
+	if err := c.Ask(ip); err != nil {
+		return detector.ProbeRefusal{Reason: err.Error(), Until: now.Add(time.Second)}
+	}
+	return detector.ProbeRefusal{}
+}
+
+// Heard takes an answer or an announcement that came in from the segment that joins the nodes.
+func (c *Core) Heard(ip netip.Addr, mac detector.MAC, at time.Time) {
+	for _, key := range c.Table.Own.OnSegment(ip) {
+		c.Exchange.Heard(key, c.Table.Host, mac, at)
+	}
 }
 
 // answerHost lists the node's own addresses if probes wait for that, and reports whether it did.

@@ -111,9 +111,10 @@ func (x *Exchange) Apply(effects detector.Effects, now time.Time) {
 		switch {
 		case s.Holder.Node == x.Node:
 			x.add(Probe{Probe: s})
+		case x.clusterWide(s.Key.Network) && s.Hear != (detector.MAC{}):
+			x.hear(s, now)
 		case x.clusterWide(s.Key.Network):
-			x.Requested++
-			x.Cluster.RequestProbe(s, x.localBindings(s.Key))
+			x.requestProbe(s)
 		default:
 			reason := "network " + s.Key.Network + " does not span the cluster"
 			x.Apply(x.Detector.Withdraw(s.Key, s.Holder, reason, now), now)
@@ -121,12 +122,18 @@ func (x *Exchange) Apply(effects detector.Effects, now time.Time) {
 	}
 }
 
+// requestProbe asks the node of a holder whether it has the address.
+func (x *Exchange) requestProbe(s detector.Probe) {
+	x.Requested++
+	x.Cluster.RequestProbe(s, x.localBindings(s.Key))
+}
+
 // Observe takes a sighting on this node. It returns why the detector dropped it, if it did.
 func (x *Exchange) Observe(s detector.Sighting, now time.Time) (refused string) {
 	effects := x.Detector.Observe(s, now)
 	x.Apply(effects, now)
 	if s.Answer {
-		x.answered(&s)
+		x.answered(&s, now)
 	}
 	return effects.Refused
 }
@@ -166,7 +173,7 @@ func (x *Exchange) observe(key detector.Key, bindings []cluster.Binding, now tim
 // sightingOf converts a binding of another node for the detector.
 func sightingOf(key detector.Key, c cluster.Binding, answer bool, at time.Time) detector.Sighting {
 	return detector.Sighting{
-		Key: key, Holder: c.Holder, Evidence: c.Evidence, Answer: answer, At: at,
+		Key: key, Holder: c.Holder, Evidence: c.Evidence, Answer: answer, At: at, Listed: c.Evidence == detector.Host,
 		FirstSeen: c.FirstSeen, FoundAtStart: c.FoundAtStart, Occurrences: c.Occurrences, Life: c.Life,
 	}
 }

@@ -27,19 +27,23 @@ const (
 // receiveRequest starts to probe a holder of this node for another node.
 func (x *Exchange) receiveRequest(m cluster.ProbeRequest, now time.Time) {
 	r := &request{ProbeRequest: m, arrived: now, next: now}
-	held := x.find(m.Key, m.Holder) != nil
+	local := x.find(m.Key, m.Holder)
+	held := local != nil
+	if held && local.Evidence == detector.Host {
+		r.hear = heardOf(local, m.Bindings)
+	}
 	switch {
 	case !x.clusterWide(m.Key.Network):
-		x.reply(r, detector.Gone, "network "+m.Key.Network+" does not span the cluster")
+		x.reply(r, detector.Gone, "network "+m.Key.Network+" does not span the cluster", now)
 	case !held && x.ready.IsZero():
-		x.reply(r, detector.Refused, "the agent is starting")
+		x.reply(r, detector.Refused, "the agent is starting", now)
 	case !held && now.Sub(x.ready) < startupTime:
-		x.reply(r, detector.Refused, "the agent has just started")
+		x.reply(r, detector.Refused, "the agent has just started", now)
 	case !held:
-		x.reply(r, detector.Gone, "it does not have the address")
+		x.reply(r, detector.Gone, "it does not have the address", now)
 	case x.requests.due.Len() >= maxRequests:
 		x.Dropped++
-		x.reply(r, detector.Refused, "too many probe requests are waiting")
+		x.reply(r, detector.Refused, "too many probe requests are waiting", now)
 	default:
 		x.requests.add(r)
 	}
@@ -50,23 +54,23 @@ func (x *Exchange) advance(r *request, now time.Time) {
 	local := x.find(r.Key, r.Holder)
 	switch {
 	case local == nil:
-		x.end(r, detector.Gone, goneReason)
+		x.end(r, detector.Gone, goneReason, now)
 	case x.Detector.Deaf(r.Key, r.Holder):
 		r.began = now
-		x.end(r, detector.Answered, "")
+		x.end(r, detector.Answered, "", now)
 	case r.attempts == detector.MaxAttempts && r.forwards:
-		x.end(r, detector.Forwards, "")
+		x.end(r, detector.Forwards, "", now)
 	case r.attempts == detector.MaxAttempts:
-		x.end(r, detector.Unanswered, "")
+		x.end(r, detector.Unanswered, "", now)
 	case x.requests.probedRecently(r, now):
 		x.attempted(r, now)
 	case r.unreported && now.Sub(r.arrived) >= requestTimeout:
-		x.end(r, detector.Refused, "its kernel was not scanned in time")
+		x.end(r, detector.Refused, "its kernel was not scanned in time", now)
 	default:
 		r.unreported = true
 		x.requests.wait(r, now.Add(reportTime)) // until Probed sets the time
 		x.add(Probe{ForOther: true, request: r, Probe: detector.Probe{
-			Key: r.Key, Holder: r.Holder, Interface: local.Holder.Interface, Purpose: detector.Verify,
+			Key: r.Key, Holder: r.Holder, Interface: local.Holder.Interface, Purpose: detector.Verify, Hear: r.hear,
 		}})
 	}
 }
@@ -104,7 +108,7 @@ func (x *Exchange) Probed(a Probe, refusal detector.ProbeRefusal, now time.Time)
 		}
 	case refusal.Until.IsZero() || refusal.Until.Sub(r.arrived) > requestTimeout:
 		r.next = refusal.Until
-		x.end(r, detector.Refused, refusal.Reason)
+		x.end(r, detector.Refused, refusal.Reason, now)
 	case refusal.Budget:
 		x.requests.wait(r, now)
 		x.requests.paused = now.Add(budgetPause)
@@ -114,15 +118,55 @@ func (x *Exchange) Probed(a Probe, refusal detector.ProbeRefusal, now time.Time)
 }
 
 // answered replies to the requests about a holder that has answered.
-func (x *Exchange) answered(s *detector.Sighting) {
+func (x *Exchange) answered(s *detector.Sighting, now time.Time) {
 	for _, r := range slices.Clone(x.requests.byTarget[target{s.Key, s.Holder.ID}]) {
 		switch {
-		case s.At.Before(r.arrived):
+		case s.At.Before(r.arrived) || r.hear != (detector.MAC{}):
 		case s.Evidence == detector.Forwarded:
 			r.forwards = true
 		default:
 			r.began, r.configured = s.At, s.Evidence == detector.Configured
-			x.end(r, detector.Answered, "")
+			x.end(r, detector.Answered, "", now)
+		}
+	}
+}
+
+// heardOf returns the MAC of the node that asks whether another node has its address, if these holders are nodes that are a conflict only if
+// they hear each other.
+func heardOf(local *cluster.Binding, asking []cluster.Binding) (mac detector.MAC) {
+	for _, b := range asking {
+		if conflict, _ := detector.SameAddress(local.Holder.Place, b.Holder.Place); b.Evidence != detector.Host {
+			return detector.MAC{} // a pod has it, too
+		} else if conflict {
+			mac = b.Holder.MAC
+		}
+	}
+	return mac
+}
+
+// hear has another node asked whether it has an address, if this node hears its answer on the segment.
+func (x *Exchange) hear(p detector.Probe, now time.Time) {
+	r := &request{arrived: now, next: now, hear: p.Hear, then: &p}
+	r.Key, r.From = p.Key, x.Node
+	for _, b := range x.localBindings(p.Key) {
+		if b.Evidence == detector.Host {
+			r.Holder = b.Holder.ID
+		}
+	}
+	if x.requests.due.Len() >= maxRequests {
+		x.Dropped++
+		x.reply(r, detector.Refused, "too many probe requests are waiting", now)
+		return
+	}
+	x.requests.add(r)
+}
+
+// Heard takes an answer for an address that a node with that MAC gave on the segment that joins the nodes.
+func (x *Exchange) Heard(key detector.Key, host detector.HolderID, mac detector.MAC, at time.Time) {
+	for _, r := range slices.Clone(x.requests.byTarget[target{key, host}]) {
+		if r.hear == mac && !at.Before(r.arrived) {
+			r.began = at
+			x.end(r, detector.Answered, "", at)
 		}
 	}
 }
@@ -132,18 +176,22 @@ const goneReason = "it does not have the address any more"
 // gone ends the requests about a holder that does not have the address any more: should it come back, it was not asked.
 func (x *Exchange) gone(key detector.Key, id detector.HolderID) {
 	for _, r := range slices.Clone(x.requests.byTarget[target{key, id}]) {
-		x.end(r, detector.Gone, goneReason)
+		x.end(r, detector.Gone, goneReason, time.Time{})
 	}
 }
 
-func (x *Exchange) end(r *request, outcome detector.Outcome, reason string) {
+func (x *Exchange) end(r *request, outcome detector.Outcome, reason string, now time.Time) {
 	if x.requests.end(r) {
-		x.reply(r, outcome, reason)
+		x.reply(r, outcome, reason, now)
 	}
 }
 
 // reply answers the node that sent a request.
-func (x *Exchange) reply(r *request, outcome detector.Outcome, reason string) {
+func (x *Exchange) reply(r *request, outcome detector.Outcome, reason string, now time.Time) {
+	if r.then != nil {
+		x.heard(r, outcome, reason, now)
+		return
+	}
 	t := cluster.ProbeReply{Probe: detector.Probe{Key: r.Key, Holder: r.Holder}, Outcome: outcome, Reason: reason}
 	if c := x.find(r.Key, r.Holder); c != nil {
 		t.Binding = *c
@@ -163,6 +211,17 @@ func (x *Exchange) reply(r *request, outcome detector.Outcome, reason string) {
 	x.Cluster.ReplyProbe(r.From, r.ID, t)
 }
 
+// heard goes on when this node has heard another one, or has not.
+func (x *Exchange) heard(r *request, outcome detector.Outcome, reason string, now time.Time) {
+	switch outcome {
+	case detector.Answered:
+		x.requestProbe(*r.then)
+	case detector.Gone: // this node does not have it any more: the conflict is over
+	default:
+		x.Apply(x.Detector.Probed(*r.then, detector.Result{Outcome: outcome, Reason: reason, Until: r.next}, now), now)
+	}
+}
+
 // probeReuse is how long a probe also serves other requests about the holder that arrived before it. Later
 // requests wait that long, so that the next probe serves all of them: if many nodes have an address, each
 // sends a request to each.
@@ -177,6 +236,10 @@ type request struct {
 	attempts       int
 	next           time.Time // of the next attempt
 	forwards       bool      // it answered, but for an address that it does not have
+	// hear, unless it is zero, is the MAC that has to be heard for the address on the segment that joins the nodes; then what follows if this node
+	// asks for itself.
+	hear detector.MAC
+	then *detector.Probe
 	// unreported: its last probe was not reported to Probed.
 	unreported bool
 	// configured: the answer is what the kernel of the holder has configured.

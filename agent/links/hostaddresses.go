@@ -71,6 +71,9 @@ func hostAddresses(
 		if master := devices[attrs.MasterIndex]; master != nil {
 			address.Master = master.Attrs().Name
 		}
+		if parent := devices[attrs.ParentIndex]; parent != nil && link.Type() == "macvlan" && attrs.NetNsID < 0 {
+			address.Parent = parent.Attrs().Name
+		}
 		host = append(host, address)
 	}
 	slices.SortFunc(host, func(a, b HostAddress) int {

@@ -117,8 +117,8 @@ type HostAddress struct {
 	Device string
 	Index  int
 	MAC    net.HardwareAddr
-	// Master is the bridge, bond or VRF that the device is a port of, empty if none.
-	Master string
+	// Master is the bridge, bond or VRF that the device is a port of, empty if none. Parent is the one that a macvlan device sends by.
+	Master, Parent string
 }
 
 // localBridge matches bridges of local container engines. Their subnets are equal on every node.

@@ -63,7 +63,7 @@ func (w *Watcher) listHost(ctx context.Context) error {
 	}
 	w.hostHash.Reset()
 	for _, a := range host {
-		fmt.Fprintln(&w.hostHash, a.IP, a.Index, a.Device, a.Master, a.MAC)
+		fmt.Fprintln(&w.hostHash, a.IP, a.Index, a.Device, a.Master, a.Parent, a.MAC)
 	}
 	if sum := w.hostHash.Sum64(); sum != w.hostSum {
 		if w.hostResynced {

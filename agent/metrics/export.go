@@ -19,7 +19,7 @@ var (
 )
 
 func exportLoop(s LoopStats, out *series) {
-	for scope := detector.SameNode; scope <= detector.PodHost; scope++ {
+	for scope := detector.SameNode; scope <= detector.NodeNode; scope++ {
 		for _, state := range []detector.State{detector.Suspected, detector.Confirmed} {
 			n := s.Counts.Open[detector.StateScope{State: state, Scope: scope}]
 			out.add(conflicts, float64(n), state.String(), scope.String())

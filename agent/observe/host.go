@@ -27,12 +27,14 @@ type Own struct {
 	keys         []hostAddress
 	omitted      int             // how many of the listed addresses have not all of their keys, see maxHostKeys
 	parents      map[string]bool // the devices by which interfaces send, by name
+	bridges      map[string]bool // those that primary interfaces are ports of, by name
 	secondary    map[int]bool    // by ifindex, the interfaces that are not the primary ones of their pods
 }
 
 // hostAddress is an address of the node itself in its network.
 type hostAddress struct {
-	key detector.Key
+	key   detector.Key
+	place detector.Place
 	links.HostAddress
 }
 
@@ -48,30 +50,55 @@ func (h *Own) find(list []links.HostAddress) (keys []hostAddress, known map[dete
 	known = make(map[detector.Key]bool)
 	lacking := make(map[netip.Addr]bool)
 	limit := min(maxHostKeys, h.config.Limits().Bindings/4)
-	add := func(key detector.Key, address links.HostAddress) {
+	add := func(key detector.Key, place detector.Place, address links.HostAddress) {
 		switch {
 		case known[key] || h.secondary[address.Index]:
 		case len(keys) == limit:
 			lacking[address.IP] = true
 		default:
 			known[key] = true
-			keys = append(keys, hostAddress{key, address})
+			keys = append(keys, hostAddress{key, place, address})
 		}
 	}
 	for _, address := range list {
 		if address.IP == h.opts.GossipAddress {
-			add(hostKey(h.config, address), address)
+			add(hostKey(h.config, address), h.place(address), address)
 		}
 	}
 	for _, address := range list {
-		add(hostKey(h.config, address), address)
+		add(hostKey(h.config, address), h.place(address), address)
 	}
 	for _, address := range list { // after all others, which they must not displace
 		if key, ok := h.segmentKey(address); ok {
-			add(key, address)
+			add(key, 0, address)
 		}
 	}
 	return keys, known, len(lacking)
+}
+
+// place returns where an address of the node is: on the segment that joins the nodes, also as a virtual address on a macvlan device, or on a
+// bridge of pods.
+func (h *Own) place(address links.HostAddress) detector.Place {
+	switch {
+	case h.carriesGossip(address.Device) || address.Parent != "" && h.carriesGossip(address.Parent):
+		return detector.PlaceUplink
+	case h.bridges[address.Device]:
+		return detector.PlaceBridge
+	}
+	return 0
+}
+
+// Segment returns the address of the node on the segment that joins the nodes, false if it has none.
+func (h *Own) Segment() (links.HostAddress, bool) { return h.gossip, h.gossip.Subnet.IsValid() }
+
+// OnSegment returns the keys of an address that the node has on the segment that joins the nodes.
+func (h *Own) OnSegment(ip netip.Addr) (keys []detector.Key) {
+	for _, a := range h.keys {
+		if a.IP == ip && a.place == detector.PlaceUplink {
+			keys = append(keys, a.key)
+		}
+	}
+	return keys
 }
 
 // segmentKey returns the second key of an address of the node: in the network of devices inside of pods that send by its device. Where
@@ -88,15 +115,18 @@ func (h *Own) segmentKey(address links.HostAddress) (detector.Key, bool) {
 // follow finds out which devices the interfaces of pods send by, since the node's addresses there are in their networks, too, and
 // which interfaces are secondary ones.
 func (h *Own) follow(all interfaces) {
-	parents, secondary := make(map[string]bool), make(map[int]bool)
+	parents, bridges, secondary := make(map[string]bool), make(map[string]bool), make(map[int]bool)
 	for _, i := range all {
-		if i.Kind != "" {
+		switch {
+		case i.Kind != "":
 			parents[i.Master] = true
+		case i.Primary() && i.Master != "" && i.Master != links.OpenVSwitch:
+			bridges[i.Master] = true
 		}
 		secondary[i.Index] = !i.Primary()
 	}
-	h.stale = h.stale || !maps.Equal(parents, h.parents)
-	h.parents, h.secondary = parents, secondary
+	h.stale = h.stale || !maps.Equal(parents, h.parents) || !maps.Equal(bridges, h.bridges)
+	h.parents, h.bridges, h.secondary = parents, bridges, secondary
 }
 
 // followPrimary has the networks of the node's own addresses found again if an interface has become primary, or is not any more, and
@@ -130,16 +160,20 @@ func (h *Own) set(list []links.HostAddress) {
 // network, or are on another device there.
 func (h *Own) move(observeAll bool, now time.Time) (all []Observation) {
 	present, kept, omitted := h.find(h.listed)
-	before := make(map[detector.Key]int, len(h.keys))
+	type where struct {
+		index int
+		place detector.Place
+	}
+	before := make(map[detector.Key]where, len(h.keys))
 	for _, old := range h.keys {
-		before[old.key] = old.Index
+		before[old.key] = where{old.Index, old.place}
 		if !kept[old.key] {
 			all = append(all, withdrawn(old.key, h.opts.Host, "the address left the node, or its network"))
 		}
 	}
 	h.keys, h.omitted, h.stale = present, omitted, false
 	for _, address := range present {
-		if index, known := before[address.key]; observeAll || !known || index != address.Index {
+		if was, known := before[address.key]; observeAll || !known || was != (where{address.Index, address.place}) {
 			all = append(all, h.observation(address, now))
 		}
 	}
@@ -152,7 +186,7 @@ func (h *Own) observation(address hostAddress, at time.Time) Observation {
 		Key: address.key,
 		Holder: detector.Holder{
 			ID: h.opts.Host, Interface: detector.Interface{Ifindex: uint32(address.Index)}, InterfaceName: address.Device,
-			NetnsName: "host",
+			NetnsName: "host", Place: address.place,
 		},
 		Evidence: detector.Host, Answer: true, At: at, FoundAtStart: !h.listedBefore,
 	}
@@ -169,8 +203,11 @@ func (h *Own) Find(list []links.HostAddress, key detector.Key, at time.Time) (Ob
 		if address.IP != key.IP {
 			continue
 		}
-		if second, ok := h.segmentKey(address); hostKey(h.config, address) == key || ok && second == key {
-			return h.observation(hostAddress{key, address}, at), true
+		if hostKey(h.config, address) == key {
+			return h.observation(hostAddress{key, h.place(address), address}, at), true
+		}
+		if second, ok := h.segmentKey(address); ok && second == key {
+			return h.observation(hostAddress{key, 0, address}, at), true
 		}
 	}
 	return Observation{}, false

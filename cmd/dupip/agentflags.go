@@ -37,6 +37,8 @@ func (f *agentFlags) addTo(cmd *cobra.Command) {
 	flags.StringVar(&f.attach, "attach", string(bpf.Auto), "how to attach: auto, tcx, tc or xdp")
 	flags.DurationVar(&f.MinOverlap, "min-overlap", agent.DefaultMinOverlap,
 		"how long two holders must both answer before a conflict is confirmed; 10ms to 1m")
+	flags.DurationVar(&f.VIPOverlap, "vip-overlap", agent.DefaultVIPOverlap,
+		"the same for an address that two nodes have for themselves: a virtual address that moves is on both for a while; 1s to 5m")
 	flags.StringVar(&f.APISocket, "api-socket", api.DefaultSocket, "Unix socket of the agent's local API")
 	flags.StringVar(&f.Config, "config", "", "YAML file with networks, shared addresses and limits; read again when it changes and on SIGHUP")
 	flags.StringVar(&f.StateDir, "state-dir", state.DefaultDir, "folder where conflicts are saved")

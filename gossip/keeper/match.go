@@ -123,7 +123,7 @@ func (t *Table) matchOnly(e *entry, s *sender, b *cluster.Binding) wire.Notice {
 }
 
 // conflicting reports whether two holders may be a conflict between nodes. Holders of one node are for that node's
-// own agent; that two nodes have one address for themselves is none of ours.
+// own agent; two nodes may have one address for themselves in most places.
 //
 // A node that was booted anew has the addresses that it had, and leases of its former boot are still here: they
 // conflict with nobody. Two nodes that have one name by mistake are there both, at two addresses.
@@ -132,12 +132,18 @@ func (t *Table) conflicting(s *sender, b *cluster.Binding, o *record) bool {
 	switch {
 	case x == y:
 		return false
-	case b.Evidence == o.binding.Evidence && (b.Evidence == detector.Host || b.Evidence == detector.Claimed):
+	case b.Evidence == detector.Claimed && o.binding.Evidence == detector.Claimed || areNodes(b, &o.binding):
 		return false
 	case x.Name == y.Name:
 		return x.Alive() && y.Alive() && x.Address != y.Address
 	}
 	return t.there(x) && t.there(y)
+}
+
+// areNodes reports whether two holders are nodes that may have one address.
+func areNodes(a, b *cluster.Binding) bool {
+	_, told := detector.SameAddress(a.Holder.Place, b.Holder.Place)
+	return a.Evidence == detector.Host && b.Evidence == detector.Host && !told
 }
 
 // there reports that a node was not booted anew.

@@ -18,6 +18,9 @@ import (
 // minOverlap is the agents' --min-overlap, but in rows that have one of their own.
 const minOverlap = time.Second
 
+// vipOverlap is the agents' --vip-overlap.
+const vipOverlap = 5 * time.Second
+
 // patience is how long anything that has to happen may take: far more than the goals, so
 // that a slow machine shows in the table and not as a failure.
 var patience = lab.Patience(15 * time.Second)
@@ -48,7 +51,7 @@ type Actor struct {
 func newStage(t testing.TB, row *outcome) *Stage {
 	row.MinOverlap = cmp.Or(row.MinOverlap, minOverlap)
 	t = recorder{t, row}
-	s := &Stage{T: lab.NewT(t), row: row, flags: []string{"--min-overlap", row.MinOverlap.String()}}
+	s := &Stage{T: lab.NewT(t), row: row, flags: []string{"--min-overlap", row.MinOverlap.String(), "--vip-overlap", vipOverlap.String()}}
 	s.IPv6Only, s.UplinkKind = row.IPv6Only, row.UplinkKind
 	if row.Config != "" {
 		file := filepath.Join(t.TempDir(), "dupip.yaml")
