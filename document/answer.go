@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -140,7 +141,13 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, me
 			f.Node, f.BootID, f.ReservedNode, f.FreedBy, f.OwnerUID, f.Ranges, f.Pods = node, boot, "", time.Time{}, "", nil, 0
 			cut(&f.Through, maxRoutes)
 			if f.Kind != Misrouted {
-				f.HeldBy, f.Through, f.End, f.Partly = "", nil, "", false
+				f.Through, f.End, f.Partly = nil, "", false
+			}
+			if f.Kind != TwoNodes {
+				f.Prefix, f.Gateway = netip.Prefix{}, false
+			}
+			if f.Kind != Misrouted && f.Kind != TwoNodes {
+				f.HeldBy = ""
 			}
 			return detector.ValidIP(f.IP) && !slices.Contains(OfReporters, f.Kind)
 		}) +

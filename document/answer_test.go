@@ -101,6 +101,8 @@ func names(field string) string {
 		return ToHolder
 	case "Behind":
 		return string(BehindAlive)
+	case "Manager":
+		return Managers[0]
 	case "NetnsPath":
 		return "/run/netns/cni-1"
 	}
@@ -139,7 +141,7 @@ func fullAnswer(made time.Time) (a Answer) {
 		f := &a.Findings[i]
 		f.ReservedNode, f.FreedBy, f.OwnerUID, f.Ranges, f.Pods = "", time.Time{}, "", nil, 0
 		if f.Kind != Misrouted {
-			f.HeldBy, f.Through, f.End, f.Partly = "", nil, "", false
+			f.HeldBy, f.Through, f.End, f.Partly, f.Prefix, f.Gateway = "", nil, "", false, netip.Prefix{}, false
 		}
 	}
 	without(a.Bindings)

@@ -38,6 +38,8 @@ func (f *Facts) Check(ip netip.Addr) {
 	}
 	if m := f.Machine; m != nil && (!m.Prefix.IsValid() || m.Prefix.Addr() != ip || m.Device == "") {
 		f.Machine = nil
+	} else if m != nil && !slices.Contains(Managers, m.Manager) {
+		m.Manager = ""
 	}
 }
 

@@ -17,9 +17,10 @@ func TestFactsOfOthers(t *testing.T) {
 	c := fullAnswer(noon).Conflicts[0]
 	own, ip := *c.Holders[0].Facts, c.IP
 	for name, change := range map[string]func(hostile *Facts, want *Facts){
-		"as they are":       func(_, _ *Facts) {},
-		"nothing is known":  func(hostile, want *Facts) { *hostile, *want = Facts{}, Facts{} },
-		"what is behind it": func(hostile, want *Facts) { hostile.Behind, want.Behind = "a pod; rm -rf /", "" },
+		"as they are":            func(_, _ *Facts) {},
+		"nothing is known":       func(hostile, want *Facts) { *hostile, *want = Facts{}, Facts{} },
+		"a manager that is none": func(hostile, want *Facts) { hostile.Machine.Manager, want.Machine.Manager = "; reboot", "" },
+		"what is behind it":      func(hostile, want *Facts) { hostile.Behind, want.Behind = "a pod; rm -rf /", "" },
 		"many addresses": func(hostile, want *Facts) {
 			hostile.GivenOthers = slices.Repeat(hostile.GivenOthers[:1], 100)
 			want.GivenOthers = hostile.GivenOthers[:MaxGivenOthers]

@@ -46,7 +46,12 @@ type Machine struct {
 	// Dynamic: the address has a lifetime (DHCP, SLAAC). Since is when it was configured, by the kernel.
 	Dynamic bool      `json:"dynamic,omitzero"`
 	Since   time.Time `json:"since,omitzero"`
+	// Manager is the program that has probably set it, one of [Managers].
+	Manager string `json:"manager,omitzero"`
 }
+
+// Managers are the programs that give an address to one node after another, by the names of their processes.
+var Managers = []string{"keepalived", "kube-vip", "pacemakerd", "ucarp", "vrrpd"}
 
 // Judgement is what dupip concludes from all facts of a confirmed conflict's document. Every surface prints the same one.
 type Judgement struct {
@@ -120,6 +125,7 @@ const (
 	CauseNamesakes   = "namesakes"        // two machines have one node name
 	CauseClone       = "clone"            // two nodes run one pod
 	CauseNodeAddress = "node-address"     // a pod has an address of a node
+	CauseTwoNodes    = "two-nodes"        // two nodes have it for themselves, such as a virtual address
 	CauseUnreachable = "unreachable"      // the node of a holder does not answer
 	CauseAway        = "away"             // the nodes had lost each other when the last holder came
 	CauseUnknown     = "unknown"          // the facts do not decide

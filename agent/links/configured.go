@@ -21,7 +21,12 @@ type Configured struct {
 	// Dynamic: the address has a lifetime. Since is when it was configured, zero if the kernel does not say.
 	Dynamic bool
 	Since   time.Time
+	// Proto is who has set it, by IFA_PROTO (Linux 5.18), 0 if nobody said.
+	Proto uint8
 }
+
+// ifaProto is IFA_PROTO of linux/if_addr.h.
+const ifaProto = 11
 
 // ListConfigured lists the addresses of the node that are among these, on all devices.
 func ListConfigured(ips map[netip.Addr]bool) (list []Configured, err error) {
@@ -72,6 +77,10 @@ func parseConfigured(message []byte, now time.Time, uptime time.Duration) (c Con
 		case unix.IFA_FLAGS:
 			if len(a.Value) >= 4 {
 				flags = binary.NativeEndian.Uint32(a.Value)
+			}
+		case ifaProto:
+			if len(a.Value) == 1 {
+				c.Proto = a.Value[0]
 			}
 		case unix.IFA_CACHEINFO: // struct ifa_cacheinfo, cstamp is the third field
 			if len(a.Value) >= unix.SizeofIfaCacheinfo {

@@ -91,6 +91,16 @@ func (h *Own) place(address links.HostAddress) detector.Place {
 // Segment returns the address of the node on the segment that joins the nodes, false if it has none.
 func (h *Own) Segment() (links.HostAddress, bool) { return h.gossip, h.gossip.Subnet.IsValid() }
 
+// Prefix returns an address of the node in its network with the length of its subnet, the zero Prefix if there is none.
+func (h *Own) Prefix(key detector.Key) netip.Prefix {
+	for _, a := range h.keys {
+		if a.key == key {
+			return netip.PrefixFrom(a.IP, a.Subnet.Bits())
+		}
+	}
+	return netip.Prefix{}
+}
+
 // OnSegment returns the keys of an address that the node has on the segment that joins the nodes.
 func (h *Own) OnSegment(ip netip.Addr) (keys []detector.Key) {
 	for _, a := range h.keys {

@@ -52,9 +52,9 @@ func (r *Report) findings(q cluster.Query) document.Answer {
 			a.Unchecked = append(a.Unchecked, u.Text)
 		}
 	}
-	followed := r.paths.Last()
-	a.Omitted += followed.Omitted
-	for _, f := range followed.Findings {
+	followed, twins := r.paths.Last(), r.lastTwins()
+	a.Omitted += followed.Omitted + twins.omitted
+	for _, f := range slices.Concat(followed.Findings, twins.list) {
 		if only.SelectsFinding(f) {
 			f.Node, f.BootID = r.Self.Name, r.Self.Boot
 			a.Findings = append(a.Findings, f)
@@ -156,6 +156,12 @@ func (r *Report) bookStats(open []detector.Conflict) (stats metrics.BookStats) {
 			stats.Findings = make(map[string]int)
 		}
 		stats.Findings[document.Misrouted] = len(followed.Findings) + followed.Omitted
+	}
+	if twins := r.twins.Load(); twins != nil {
+		if stats.Findings == nil {
+			stats.Findings = make(map[string]int)
+		}
+		stats.Findings[document.TwoNodes] = len(twins.list) + twins.omitted
 	}
 	for _, book := range last.Books {
 		if left, ok := book.Left(); ok {

@@ -51,6 +51,7 @@ type reading struct {
 	processes  map[uint64]document.Process
 	blind      bool // not all processes can be seen
 	machine    []links.Configured
+	managers   map[string]bool // which of document.Managers run on the node
 }
 
 // wanted are the namespaces, by inode, and the addresses of the node that a reading is about.
@@ -73,8 +74,28 @@ func (w *wanted) read() reading {
 	}
 	if len(w.addresses) > 0 {
 		r.machine, _ = links.ListConfigured(w.addresses)
+		r.managers = managers()
 	}
 	return r
+}
+
+// managers returns which programs run on the node that give it addresses.
+func managers() map[string]bool {
+	found := make(map[string]bool)
+	own, err := netns.Inode(netns.Self)
+	if err != nil {
+		return nil
+	}
+	_ = netns.EachProcess(func(pid int, _ string, inode uint64) {
+		if inode != own || len(found) == len(document.Managers) {
+			return
+		}
+		name, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
+		if name := strings.TrimSuffix(string(name), "\n"); slices.Contains(document.Managers, name) {
+			found[name] = true
+		}
+	})
+	return found
 }
 
 // want returns what to read for these conflicts, nil if the last reading does. Call it in the goroutine that owns the parts.
@@ -219,7 +240,7 @@ func (r *Report) factsOf(c *detector.Conflict, b *detector.Binding, now time.Tim
 		if read.at.Before(c.ConfirmedAt) {
 			return nil
 		}
-		return &document.Facts{Machine: machineOf(read.machine, b)}
+		return &document.Facts{Machine: read.machineOf(b)}
 	}
 	i := r.interfaceOf(b.Holder)
 	if i == nil {
@@ -249,13 +270,29 @@ func (r *Report) factsOf(c *detector.Conflict, b *detector.Binding, now time.Tim
 }
 
 // machineOf returns how the kernel has an address of the node, nil if it has not.
-func machineOf(list []links.Configured, b *detector.Binding) *document.Machine {
-	for _, a := range list {
+func (r *reading) machineOf(b *detector.Binding) *document.Machine {
+	for _, a := range r.machine {
 		if a.Prefix.Addr() == b.Key.IP && a.Index == int(b.Holder.Interface.Ifindex) {
-			return &document.Machine{Device: document.Text(a.Device, document.MaxName), Prefix: a.Prefix, Dynamic: a.Dynamic, Since: a.Since.Round(0)}
+			return &document.Machine{
+				Device: document.Text(a.Device, document.MaxName), Prefix: a.Prefix, Dynamic: a.Dynamic, Since: a.Since.Round(0), Manager: r.manager(a),
+			}
 		}
 	}
 	return nil
+}
+
+// manager names the program that has set an address, as the address says, or as is likely: virtual addresses are mostly alone in their subnet.
+func (r *reading) manager(a links.Configured) string {
+	const keepalived = 18 // RTPROT_KEEPALIVED, linux/rtnetlink.h
+	if a.Proto == keepalived {
+		return "keepalived"
+	}
+	for _, name := range document.Managers {
+		if r.managers[name] && a.Proto == 0 && a.Prefix.IsSingleIP() && !a.Dynamic {
+			return name
+		}
+	}
+	return ""
 }
 
 // behind says what is behind an interface, by the runtime's list and by what was read of its netns: empty if that is not sure. blind says

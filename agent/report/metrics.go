@@ -26,7 +26,7 @@ func (r *Report) Sources() metrics.Sources {
 			return status.Connected, status.Named
 		}
 	}
-	if r.Books.Enabled() {
+	if r.Books.Enabled() || !r.alone() {
 		sources.Books = r.bookStats
 	}
 	if !r.alone() {

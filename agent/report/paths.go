@@ -19,7 +19,7 @@ func (r *Report) FollowPaths(ctx context.Context) { r.paths.Run(ctx) }
 // ownRoutes returns a function that returns where this node sends packets to an address. It is for one goroutine.
 func (r *Report) ownRoutes(ctx context.Context) (func(netip.Addr) []document.Route, error) {
 	var routes *routes
-	if err := r.whenReady(ctx, func() { routes = r.newRoutes() }); err != nil {
+	if err := r.whenReady(ctx, func() { routes = r.newRoutes(); r.findTwins() }); err != nil {
 		return nil, err
 	}
 	routes.addMembers(r.members())

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/audit"
@@ -82,12 +84,14 @@ type Options struct {
 // methods that say otherwise.
 type Report struct {
 	Options
-	watches map[chan document.ConflictEvent]bool
-	events  *eventLog
-	causes  causes
-	facts   facts
-	view    *view // a recent one
-	paths   *paths.Paths
+	watches   map[chan document.ConflictEvent]bool
+	events    *eventLog
+	causes    causes
+	facts     facts
+	view      *view // a recent one
+	paths     *paths.Paths
+	twins     atomic.Pointer[twins]
+	twinLines *rate.Limiter
 	// Of the queries of other nodes: those that look up routes, those for the status, and those that wait for facts.
 	routing, stating, answering *semaphore.Weighted
 	encoding                    chan struct{}                           // has a value for each answer that is encoded
@@ -120,7 +124,7 @@ func New(opts Options) *Report {
 		facts:   facts{known: make(map[string]map[detector.HolderID]*document.Facts), after: func(wait time.Duration, f func()) { time.AfterFunc(wait, f) }},
 		causes:  causes{awaited: make(map[string]detector.Conflict), said: make(map[string][]document.Book)},
 		routing: semaphore.NewWeighted(maxRoutedQueries), stating: semaphore.NewWeighted(maxRoutedQueries), answering: semaphore.NewWeighted(maxRoutedQueries), encoding: make(chan struct{}, maxRoutedQueries),
-		lookup: route.To,
+		lookup: route.To, twinLines: rate.NewLimiter(rate.Every(10*time.Second), 20),
 	}
 	r.paths = paths.New(paths.Options{Log: r.Log, Self: r.Self.NodeID(), Kept: func(most int) []cluster.Lease { return r.Cluster.Kept(most) }, Routes: r.ownRoutes, Ask: r.ask})
 	return r

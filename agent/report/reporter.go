@@ -58,6 +58,9 @@ func (r *Report) summary() cluster.Summary {
 	if followed := r.paths.Last(); len(followed.Findings) > 0 {
 		s.Findings[document.Misrouted+" address"] = len(followed.Findings) + followed.Omitted
 	}
+	if found := r.lastTwins(); len(found.list) > 0 {
+		s.Findings[document.TwoNodes+" address"] = len(found.list) + found.omitted
+	}
 	if _, n := r.Table.Lost(0); n > 0 {
 		s.Findings["dad failed address"] = n
 	}

@@ -112,6 +112,10 @@ func (j *judging) decide(ctx Context, made *document.Judgement) string {
 	case ctx.Now.Sub(j.began(live)) < factsTime && j.has(live, func(b document.Binding) bool { return b.Facts == nil }):
 		return document.CauseComing
 	}
+	if !j.has(live, func(b document.Binding) bool { return !isHost(b) }) {
+		made.Nodes = j.nodes(live, isHost)
+		return document.CauseTwoNodes
+	}
 	if made.Nodes = j.clones(live); made.Nodes != nil {
 		return document.CauseClone
 	}

@@ -308,7 +308,7 @@ func compareConflicts(a, b document.Conflict) int {
 
 // rankOf is lower for graver conflicts: more depends on a node's address than on a pod's.
 func rankOf(c document.Conflict) (rank int) {
-	for _, less := range []bool{c.State == detector.Resolved, c.Drill, c.State != detector.Confirmed, c.Scope != detector.PodHost} {
+	for _, less := range []bool{c.State == detector.Resolved, c.Drill, c.State != detector.Confirmed, c.Scope < detector.PodHost} {
 		if rank *= 2; less {
 			rank++
 		}

@@ -50,6 +50,8 @@ func (v *voice) cause() string {
 		return v.say(len(nodes), "%s [run|ran] the same %s: probably one [is|was] a clone, or was replaced and still [runs|ran].", Conjoin(nodes), v.kind("pod", "container"))
 	case document.CauseNodeAddress:
 		return v.nodeAddress()
+	case document.CauseTwoNodes:
+		return v.twoNodes()
 	case document.CauseUnreachable:
 		lost := v.unreachable()
 		return v.say(len(lost), "%s [does|do|did|did] not answer: it [is|is|was|was] not known whether the holders there [are|are|were|were] alive.", nodesNamed(lost))

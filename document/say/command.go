@@ -103,12 +103,16 @@ func cutOff(b document.Binding) string {
 	return guarded(isInterface(b.Holder), "ip link set dev "+b.Interface+" down")
 }
 
-// takeFromNode removes an address that has a lifetime from a node.
-func takeFromNode(m document.Machine) string {
+// takeFromNode removes an address from a node; with lifetime, if it has one.
+func takeFromNode(m document.Machine, lifetime bool) string {
 	if !plainDevice(m.Device) || !m.Prefix.IsValid() || !plainAddress(m.Prefix.Addr()) {
 		return ""
 	}
-	return guarded(fmt.Sprintf("ip -o addr show dev %s to %s dynamic | grep -q .", m.Device, m.Prefix.Addr()), fmt.Sprintf("ip addr del %s dev %s", m.Prefix, m.Device))
+	only := ""
+	if lifetime {
+		only = " dynamic"
+	}
+	return guarded(fmt.Sprintf("ip -o addr show dev %s to %s%s | grep -q .", m.Device, m.Prefix.Addr(), only), fmt.Sprintf("ip addr del %s dev %s", m.Prefix, m.Device))
 }
 
 // drain moves the pods of a node elsewhere, if the machine of that name is still the same. Without the flags kubectl refuses, because

@@ -15,8 +15,11 @@ func Finding(f document.Finding) (text string, steps []document.Step) {
 	if text, steps = booked(f); text != "" {
 		return contested(f, text), steps
 	}
-	if f.Kind == document.Misrouted {
+	switch f.Kind {
+	case document.Misrouted:
 		return misrouted(f, []string{f.Node})
+	case document.TwoNodes:
+		return onTwoNodes(f)
 	}
 	text = fact(f) + "."
 	if f.Contested {

@@ -144,7 +144,7 @@ func TestCutOffHitsOneInterface(t *testing.T) {
 func TestTakeFromNode(t *testing.T) {
 	testneeds.Root(t)
 	netns, _ := sandbox(t, "f")
-	command := takeFromNode(document.Machine{Device: "lo", Prefix: netip.MustParsePrefix("10.0.0.5/24")})
+	command := takeFromNode(document.Machine{Device: "lo", Prefix: netip.MustParsePrefix("10.0.0.5/24")}, true)
 	if out, ok := run(netns, command); ok || has(netns) != "10.0.0.5 10.0.1.6" {
 		t.Errorf("the address is permanent by now: %s", out)
 	}

@@ -21,6 +21,8 @@ func (v *voice) question() []document.Step {
 		return []document.Step{{Text: "Wait 3 seconds and look again: facts about " + v.list(v.coming()) + " are still on their way"}}
 	case document.CauseDeleted:
 		return v.leaveSteps()
+	case document.CauseTwoNodes:
+		return v.twoNodesSteps()
 	case document.CauseUnreachable:
 		return []document.Step{{Text: "Wait until " + nodesNamed(v.unreachable()) + either(len(v.unreachable()), " answers, or its", " answer, or their") + " holders are forgotten (5 minutes)"}}
 	case document.CauseSharedRange, document.CauseAway:
@@ -138,7 +140,7 @@ func (v *voice) askNode(hosts, open []int) (list []document.Step) {
 		list = append(list, v.on(n, document.Step{
 			Text: fmt.Sprintf("Look how %s has the address", v.names[n]), Command: readNode(v.c.IP),
 		}))
-		s := v.fromNode(n)
+		s := v.fromNode(n, true)
 		s.If = "If it is \"dynamic\" there, and a pod was given it before"
 		list = append(list, s)
 	}

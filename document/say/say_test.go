@@ -100,6 +100,9 @@ func finding(kind string) document.Finding {
 	case document.Misrouted:
 		f.Store, f.Book, f.CNINetwork, f.Sandbox, f.Holder = "", "routes", "", "", document.Holder{Node: "n2", Pod: f.Pod}
 		f.HeldBy, f.Through, f.End = "n3", []string{"n1"}, document.EndsNowhere
+	case document.TwoNodes:
+		f.Store, f.Book, f.CNINetwork, f.Sandbox, f.HeldBy, f.Holder = "", "nodes", "", "", "n2", document.Holder{Node: "n1", Interface: "eth0", Netns: "host"}
+		f.Prefix = netip.MustParsePrefix("10.1.2.5/32")
 	default:
 		f.Store, f.Book, f.CNINetwork, f.ReservedNode = "", "calico", "default", "n3"
 		f.ReservedPod = f.Pod
@@ -123,6 +126,10 @@ func TestWordsOfFindings(t *testing.T) {
 		switch kind {
 		case document.Unheld:
 			cases = append(cases, named{", and a pod has it", held})
+		case document.TwoNodes:
+			static, gateway := finding(kind), finding(kind)
+			static.Prefix, gateway.Prefix, gateway.Gateway, gateway.Interface = netip.MustParsePrefix("10.1.2.5/24"), netip.MustParsePrefix("10.1.2.5/24"), true, "cni0"
+			cases = []named{{"", finding(kind)}, {", installed so", static}, {", a gateway of pods", gateway}}
 		case document.Misrouted:
 			cases = cases[:1]
 			for _, c := range []struct {

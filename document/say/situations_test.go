@@ -162,6 +162,13 @@ func situations() []situation {
 	clone := holder("web-0", node("b"))
 	onNode := judged(document.CauseNodeAddress, certain, "1 remove on-node, 0 keep node", holder("", host("eth0", false, noon.Add(-time.Hour))), holder("web-0", given(yes)))
 	crowded := judged(document.CauseUnknown, open, "0 open, 1 open", holder("web-0", given(yes)), holder("", host("eth0", false, noon), later(9), foundAtStart))
+	onTwo := func(manager string, bits int) document.Conflict {
+		has := func(b *document.Binding) {
+			b.Facts.Machine.Prefix, b.Facts.Machine.Manager = netip.PrefixFrom(ip, bits), manager
+		}
+		return nodes(judged(document.CauseTwoNodes, open, bothOpen, holder("", host("eth0", false, noon), has), holder("", host("bond0", false, noon), has, node("b"), later(9))),
+			"n1/"+boot("a"), "n2/"+boot("b"))
+	}
 	list := []situation{
 		{"left over: the sandbox has stopped", stopped},
 		{"A. left over: the runtime has forgotten it", judged(document.CauseLeftOver, certain, "0 remove forgotten, 1 keep given",
@@ -261,6 +268,10 @@ func situations() []situation {
 		{"not decided: containers on bridges that may be local", judged(document.CauseUnknown, open, bothOpen,
 			holder("a", container("docker"), given(yes), func(b *document.Binding) { b.Bridge = "shop" }),
 			holder("bb", container("docker"), given(yes), node("b"), func(b *document.Binding) { b.Bridge = "shop" }))},
+		{"two nodes have a virtual address of keepalived", onTwo("keepalived", 32)},
+		{"two nodes have a virtual address of kube-vip", onTwo("kube-vip", 32)},
+		{"two nodes have a virtual address, and nobody knows of whom", onTwo("", 32)},
+		{"two nodes were installed with one address", onTwo("", 24)},
 		{"not decided: a node is among them, more books than are listed, and the last one was found at the start", crowded},
 	}...)
 	for _, past := range []situation{
@@ -269,6 +280,7 @@ func situations() []situation {
 		{"the reservation was lost", lost},
 		{"one range", shared},
 		{"address of a node", onNode},
+		{"a virtual address", onTwo("keepalived", 32)},
 		{"two that were not decided", two(document.CauseUnknown)},
 		{"nobody was given it", with(judged(document.CauseByHand, likely, "1 remove newer, 0 keep older",
 			holder("a", given(no)), holder("bb", given(no), later(40), func(b *document.Binding) { b.Evidence = detector.Configured })), func(c *document.Conflict) {

@@ -95,7 +95,7 @@ func (v *voice) removal(j document.Judged) []document.Step {
 	b, name, why := v.c.Holders[j.Holder], v.names[j.Holder], v.why(j)
 	switch j.Reason {
 	case document.ReasonLifetime:
-		return []document.Step{v.fromNode(j.Holder)}
+		return []document.Step{v.fromNode(j.Holder, true)}
 	case document.ReasonUnlisted: // the API server cannot delete it
 		if removeSandbox(b.Pod) != "" {
 			s := v.endSandbox(j.Holder, why)
@@ -250,12 +250,12 @@ func (v *voice) on(n int, s document.Step) document.Step {
 	return v.machine(s, v.nodeID(n))
 }
 
-// fromNode takes an address with a lifetime from a node.
-func (v *voice) fromNode(n int) document.Step {
+// fromNode takes the address from a node; with lifetime, if it has one.
+func (v *voice) fromNode(n int, lifetime bool) document.Step {
 	b := v.c.Holders[n]
 	m := machine(b)
 	s := v.on(n, document.Step{
-		Text: "Take the address from " + v.names[n], Command: takeFromNode(m),
+		Text: "Take the address from " + v.names[n], Command: takeFromNode(m, lifetime),
 		Cuts: fmt.Sprintf("the connections of the node itself that use %s, perhaps your own: if you reach the node by it, use its console", v.c.IP),
 	})
 	if m.Device != "" {

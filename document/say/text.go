@@ -313,6 +313,8 @@ func (v *voice) causeAndOrder() (fact, order string) {
 		return v.say(1, "%s [run|ran] the same %s.", few(nodes), v.kind("pod", "container")), "Shut down the node that should not run."
 	case document.CauseNodeAddress:
 		return v.say(1, "A pod and a node [have|had] the address, and it [is|was] not known who had it first."), "Look at the node."
+	case document.CauseTwoNodes:
+		return v.say(1, "%s [have|had] the address for themselves, and both [answer|answered] for it.", few(nodes)), "Find out which one should have it."
 	case document.CauseDeleted:
 		return fmt.Sprintf("The Node %s was deleted.", few(nodes)), "Shut down its machine."
 	case document.CauseUnreachable:

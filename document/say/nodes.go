@@ -1,0 +1,120 @@
+package say
+
+import (
+	"fmt"
+
+	"github.com/dupip/dupip/document"
+)
+
+// manager describes a program that gives an address to one node after another: why two nodes have it, and how it is stopped on one of them.
+type manager struct {
+	why  string
+	look document.Step // on which node the address should be
+	stop string
+}
+
+var managers = map[string]manager{
+	"keepalived": {
+		why: "the two do not hear each other (VRRP is IP protocol 112 to 224.0.0.18 or ff02::12), or keepalived hangs on one of them",
+		look: document.Step{
+			Text: "Look in keepalived's log on each node who is master, and why. VRRP has to pass between them", Command: "journalctl -u keepalived -n 20 --no-pager", Cuts: "nothing",
+		},
+		stop: "systemctl stop keepalived",
+	},
+	"kube-vip": {
+		why:  "kube-vip was killed on the node that had it before, or hangs there, and another node got its lease",
+		look: document.Step{Text: "Look who holds kube-vip's lease: that node should have the address", Command: "kubectl get leases -A", Cuts: "nothing"},
+	},
+	"pacemakerd": {
+		why:  "the cluster of Pacemaker is split, and nothing fences nodes",
+		look: document.Step{Text: "Look on each node what Pacemaker knows of the others", Command: "crm_mon -1", Cuts: "nothing"},
+	},
+}
+
+// twoNodes says what follows if two nodes have one address for themselves, and why they probably have it.
+func (v *voice) twoNodes() string {
+	hosts := v.with(document.Open)
+	text := v.say(2, "%s [have|had] it for themselves, and each [hears|heard] the other answer for it on the segment that joins them: who asks there [gets|got] one or the other.", v.list(hosts))
+	name, m := v.managerOf(hosts)
+	if name == "" {
+		return text + " It was set by hand or by the configuration of both, or one of them is a copy of the other."
+	}
+	text += fmt.Sprintf(" %s probably gave it to them", capital(name))
+	if m.why != "" && !v.past {
+		text += ": " + m.why
+	}
+	return text + "."
+}
+
+// managerOf returns the program that has given the address to a holder.
+func (v *voice) managerOf(hosts []int) (name string, m manager) {
+	for _, n := range hosts {
+		if name = machine(v.c.Holders[n]).Manager; name != "" {
+			return name, managers[name]
+		}
+	}
+	return "", manager{}
+}
+
+// twoNodesSteps find out which node should have the address, and take it from the others.
+func (v *voice) twoNodesSteps() (list []document.Step) {
+	hosts := v.with(document.Open)
+	name, m := v.managerOf(hosts)
+	if m.look.Command != "" {
+		list = append(list, m.look)
+	} else {
+		list = append(list, document.Step{Text: "Find out which of them should have it: by their configuration, or by what gives it to one of them"})
+	}
+	for _, n := range atMost(v, hosts, maxFlushes) {
+		unless := fmt.Sprintf("If %s should not have it", v.names[n])
+		if m.stop != "" {
+			list = append(list, v.on(n, document.Step{
+				If: unless, Text: "Stop " + name + " there until the two hear each other again: it would take the address back", Command: m.stop, Cuts: "all that " + name + " does on that node",
+			}))
+		}
+		s := v.fromNode(n, false)
+		if own := machine(v.c.Holders[n]); name == "" && !own.Prefix.IsSingleIP() {
+			s = v.on(n, document.Step{Text: "Give the node another address in the configuration of its network, from its console: perhaps it is reached by this one only"})
+		}
+		s.If = unless
+		if m.stop != "" {
+			s.If += " and still has it"
+		}
+		list = append(list, s)
+	}
+	return append(list, document.Step{If: "If you cannot find out", Text: "Take it from none of them, and ask those who run the nodes"})
+}
+
+// onTwoNodes says what a finding about an address of two nodes means.
+func onTwoNodes(f document.Finding) (text string, steps []document.Step) {
+	on := func(s document.Step) { s.Node = f.Node; steps = append(steps, s) }
+	take := document.Step{
+		Text: fmt.Sprintf("Take it from %s there", f.Interface), Cuts: "what reaches that node by " + f.IP.String(),
+		Command: takeFromNode(document.Machine{Device: f.Interface, Prefix: f.Prefix}, false),
+	}
+	if take.Command == "" {
+		take.Text, take.Cuts = take.Text+". There is no command: its device or subnet is not known, or has a name that is not safe for a shell", ""
+	}
+	if f.Gateway {
+		text = fmt.Sprintf("Node %s has %s on %s, and node %s has it, too: it is the gateway of pods on one of them at least. If both give out one range, their pods collide; "+
+			"if not, packets of one node to pods of the other one stay on its own bridge.", f.Node, f.IP, f.Interface, f.HeldBy)
+		steps = []document.Step{{Text: "Look which range the API server has for each node", Command: readRanges, Cuts: "nothing"}}
+		take.If = fmt.Sprintf("If %s is not a range of node %s", f.Prefix.Masked(), f.Node)
+		take.Cuts = "pods of that range on that node, of which there should be none"
+		on(take)
+		return text, append(steps, meantTwice(f))
+	}
+	text = fmt.Sprintf("Node %s has %s on %s, and node %s has it, too. They were not heard answering for it on one segment: either it is divided, and clients of each part get another node, "+
+		"or one of them does not answer, or it is meant so.", f.Node, f.IP, f.Interface, f.HeldBy)
+	on(document.Step{Text: "Look how the node has it", Command: readNode(f.IP), Cuts: "nothing"})
+	take.If = fmt.Sprintf("If node %s should not have it", f.Node)
+	if f.Prefix.IsSingleIP() { // else perhaps the node is reached by it only
+		on(take)
+	}
+	return text, append(steps, meantTwice(f))
+}
+
+// meantTwice declares that several nodes are meant to have an address.
+func meantTwice(f document.Finding) document.Step {
+	return document.Step{If: "If it is meant so (anycast, a distributed gateway)", Text: fmt.Sprintf("List %s under \"shared\" in the configuration of all nodes", f.IP)}
+}
