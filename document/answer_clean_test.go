@@ -82,7 +82,7 @@ func TestFindingsOfAgents(t *testing.T) {
 	for _, kind := range FindingKinds {
 		sent.Findings = append(sent.Findings, Finding{
 			Kind: kind, IP: ip, ReservedNode: "victim", Ranges: []string{"x"}, Pods: 9, OwnerUID: "u",
-			HeldBy: "n3\x1b" + strings.Repeat("n", 1000), Through: make([]string, 100), End: EndsNowhere,
+			HeldBy: "n3\x1b" + strings.Repeat("n", 1000), Through: make([]string, 100), End: EndsNowhere, Prefix: netip.PrefixFrom(ip, 24), Gateway: true,
 		})
 	}
 	sent.At = noon
@@ -91,11 +91,15 @@ func TestFindingsOfAgents(t *testing.T) {
 		if got = append(got, f.Kind); f.ReservedNode != "" || f.Ranges != nil || f.Pods != 0 || f.OwnerUID != "" {
 			t.Errorf("%+v", f)
 		}
-		if routes := f.Kind == Misrouted; (f.End != "") != routes || (len(f.Through) == maxRoutes) != routes || strings.HasPrefix(f.HeldBy, "n3?") != routes || len(f.HeldBy) > MaxName {
+		if routes := f.Kind == Misrouted; (f.End != "") != routes || (len(f.Through) == maxRoutes) != routes || len(f.HeldBy) > MaxName {
+			t.Errorf("%+v", f)
+		}
+		two := f.Kind == TwoNodes
+		if held := two || f.Kind == Misrouted; strings.HasPrefix(f.HeldBy, "n3?") != held || f.Prefix.IsValid() != two || f.Gateway != two {
 			t.Errorf("%+v", f)
 		}
 	}
-	if want := []string{Mismatched, Unreserved, Misrouted, Unheld}; !slices.Equal(got, want) {
+	if want := []string{Mismatched, Unreserved, TwoNodes, Misrouted, Unheld}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
