@@ -229,7 +229,9 @@ func (b *binding) counts() bool { return b.evidence.Counts() }
 func (b *binding) isLocal() bool { return !b.remote }
 
 // isNode reports whether the holder is a node itself, also one that is not heard on the segment.
-func (b *binding) isNode() bool { return b.evidence == Host || b.evidence == Forwarded && b.listed && b.remote }
+func (b *binding) isNode() bool {
+	return b.evidence == Host || b.evidence == Forwarded && b.listed && b.remote
+}
 
 // isNewcomer reports whether the holder is not among those of a confirmed conflict yet.
 func (b *binding) isNewcomer() bool { return !b.check.proven }

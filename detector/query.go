@@ -84,6 +84,15 @@ func (d *Detector) Holds(key Key, id HolderID) bool {
 	return b != nil && b.counts()
 }
 
+// Holder returns the binding of a holder, false if there is none.
+func (d *Detector) Holder(key Key, id HolderID) (Binding, bool) {
+	b := d.table.entries[key].find(id)
+	if b == nil {
+		return Binding{}, false
+	}
+	return b.public(), true
+}
+
 // Deaf reports whether a holder of this node counts as one by what it answers to others, and not to this agent. Then other nodes that ask are
 // told that it answers, but only while it counts together with another holder here: what they confirmed would end with the suspicion that
 // fades here.

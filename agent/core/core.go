@@ -87,7 +87,7 @@ func New(opts Options) *Core {
 	if opts.ScansMute {
 		c.Prober.ScanFor = c.Table.ScanFor
 	}
-	c.Exchange = exchange.New(exchange.Options{Node: node, Detector: c.Detector, Cluster: opts.Cluster})
+	c.Exchange = exchange.New(exchange.Options{Node: node, Detector: c.Detector, Cluster: opts.Cluster, Address: opts.Observe.GossipAddress})
 	return c
 }
 

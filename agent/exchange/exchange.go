@@ -8,6 +8,7 @@ package exchange
 
 import (
 	"cmp"
+	"net/netip"
 	"time"
 
 	"github.com/dupip/dupip/detector"
@@ -22,6 +23,8 @@ type Options struct {
 	Detector *detector.Detector
 	// Cluster sends to other nodes; nil if there are none.
 	Cluster Cluster
+	// Address is where this node receives what others send; zero if there are none.
+	Address netip.Addr
 }
 
 // Exchange drives a detector in a cluster. Create it with [New] and call [Exchange.Configure] first.
@@ -172,6 +175,9 @@ func (x *Exchange) observe(key detector.Key, bindings []cluster.Binding, now tim
 
 // sightingOf converts a binding of another node for the detector.
 func sightingOf(key detector.Key, c cluster.Binding, answer bool, at time.Time) detector.Sighting {
+	if c.Evidence == detector.Host {
+		c.Holder.NetnsName = cmp.Or(c.Holder.NetnsName, "host") // else its name comes with its node's first reply
+	}
 	return detector.Sighting{
 		Key: key, Holder: c.Holder, Evidence: c.Evidence, Answer: answer, At: at, Listed: c.Evidence == detector.Host,
 		FirstSeen: c.FirstSeen, FoundAtStart: c.FoundAtStart, Occurrences: c.Occurrences, Life: c.Life,

@@ -215,10 +215,23 @@ func (x *Exchange) reply(r *request, outcome detector.Outcome, reason string, no
 func (x *Exchange) heard(r *request, outcome detector.Outcome, reason string, now time.Time) {
 	switch outcome {
 	case detector.Answered:
-		x.requestProbe(*r.then)
+		x.answeredHere(r, now)
 	case detector.Gone: // this node does not have it any more: the conflict is over
 	default:
 		x.Apply(x.Detector.Probed(*r.then, detector.Result{Outcome: outcome, Reason: reason, Until: r.next}, now), now)
+	}
+}
+
+// answeredHere goes on when this node has heard another one: it asks that one whether it hears this node, too. If the address is the one at which this
+// node receives the reply, the other one cannot send it, and that this node answers for it is beyond doubt.
+func (x *Exchange) answeredHere(r *request, now time.Time) {
+	if r.Key.IP != x.Address {
+		x.requestProbe(*r.then)
+		return
+	}
+	b, ok := x.Detector.Holder(r.Key, r.then.Holder)
+	if ok {
+		x.Apply(x.Detector.Observe(detector.Sighting{Key: r.Key, Holder: b.Holder, Evidence: detector.Host, Answer: true, Listed: true, At: r.began, FirstSeen: b.FirstSeen}, now), now)
 	}
 }
 

@@ -71,6 +71,8 @@ type Finding struct {
 	ReservedFor string     `json:"reservedFor"`
 	ReservedPod *PodRef    `json:"reservedPod,omitempty"`
 	HeldBy      string     `json:"heldBy"`
+	Interface   string     `json:"interface"`
+	Gateway     bool       `json:"gateway"`
 	Through     []string   `json:"through"`
 	End         string     `json:"end"`
 }

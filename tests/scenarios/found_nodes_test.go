@@ -1,39 +1,133 @@
 package scenarios
 
 import (
+	"fmt"
 	"net/netip"
+	"os/exec"
 	"time"
 
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// vips are virtual addresses of nodes, of the nodes' segment and of another network.
+// vips are virtual addresses of nodes: of the nodes' segment, and of another network.
 var vips = lab.IPs("192.168.77.200", "203.0.113.7", "fd00:77::200")
 
 // foundNodes are addresses that two nodes have for themselves.
 var foundNodes = []Scenario{
-	{ID: "D44", Want: Found, Nodes: 3, Text: "a virtual address is on two nodes", Play: func(s *Stage) {
-		first, second := s.Actors[0].Node, s.Actors[1].Node
-		for _, ip := range vips {
-			s.Do(first.AddAddr(lab.UplinkName, single(ip)))
-			s.SeesNode(s.Actors[0], ip)
-		}
+	{ID: "D44", Want: Found, Nodes: 3, Text: "a virtual address is on two nodes, and stays", Play: func(s *Stage) {
+		first, second := s.Actors[0], s.Actors[1]
+		s.hasVIPs(first, lab.UplinkName)
 		since := time.Now()
-		for _, ip := range vips {
-			s.Do(second.AddAddr(lab.UplinkName, single(ip)))
+		s.hasVIPs(second, lab.UplinkName)
+		events := s.FindsNodes(since, []*lab.Node{first.Node, second.Node}, vips...)
+		s.drop(first.Node.Netns, lab.UplinkName, vips...)
+		for _, e := range events {
+			s.Resolves(e.Conflict.ID, patience)
 		}
-		s.FindsNodes(since, []*lab.Node{first, second}, vips...)
 	}},
+	with(lab.Macvlan, Scenario{ID: "D44", Want: Found, Nodes: 2, Text: "a virtual address on macvlan devices with the MAC of VRRP", Play: func(s *Stage) {
+		for _, a := range s.Actors {
+			s.macvlan(a.Node.Netns, lab.UplinkName, "vrrp.51", []byte{0, 0, 0x5e, 0, 1, 51})
+		}
+		s.hasVIPs(s.Actors[0], "vrrp.51")
+		since := time.Now()
+		s.hasVIPs(s.Actors[1], "vrrp.51")
+		s.FindsNodes(since, []*lab.Node{s.Actors[0].Node, s.Actors[1].Node}, vips...)
+	}}),
+	{ID: "D45", Want: Found, Nodes: 3, Text: "a node gets the address of another one", Play: func(s *Stage) {
+		first, second := s.Actors[0].Node, s.Actors[1].Node
+		since := time.Now()
+		s.Do(second.AddAddr(lab.UplinkName, netip.PrefixFrom(first.Uplink(), 24)))
+		// What the second node sends to the first one comes to itself, so it never knows whether that hears it.
+		holders := []string{nameOf(first.ShortName(), "host"), nameOf(second.ShortName(), "host")}
+		s.findsAt(s.Actors[0], finding{from: since, since: since, scope: "node-node", holders: holders}, first.Uplink())
+		s.row.found = true
+	}},
+}
+
+// quietNodes are addresses that two nodes have lawfully.
+var quietNodes = []Scenario{
+	{ID: "Q53", Want: Quiet, Nodes: 2, MaySuspect: true, Text: "fail-overs of a virtual address that overlap for 2 s", Play: func(s *Stage) {
+		s.hasVIPs(s.Actors[0], lab.UplinkName)
+		for round := range 4 {
+			from, to := s.Actors[round%2], s.Actors[1-round%2]
+			s.hasVIPs(to, lab.UplinkName)
+			s.assertQuietFor(2 * time.Second) // it is not over for the others: this is what is played
+			s.drop(from.Node.Netns, lab.UplinkName, vips...)
+			s.waitNodeLost(from, vips...)
+		}
+		s.assertQuietFor(vipOverlap)
+	}},
+	{ID: "Q54", Want: Quiet, Nodes: 3, Text: "addresses that many nodes have: on lo, service devices, engines' bridges, links of their own, tunnels, bridges without pods", Play: func(s *Stage) {
+		for _, a := range s.Actors {
+			n := a.Node
+			s.Do(
+				n.AddAddr("lo", single(vips[0])), n.AddDummy("kube-ipvs0"), n.AddAddr("kube-ipvs0", single(vips[1])),
+				n.AddBridge("docker0", netip.MustParsePrefix("172.17.0.1/16")), n.AddBridge("virbr0", netip.MustParsePrefix("192.168.122.1/24")),
+				n.AddSegment("eth1", netip.MustParsePrefix("10.99.0.1/24"), netip.MustParsePrefix("fd00:99::1/64")),
+				n.AddTunnel("vx0", netip.MustParsePrefix("10.98.0.1/32")), n.AddBridge("lab0", netip.MustParsePrefix("10.97.0.1/24")),
+			)
+		}
+		for _, a := range s.Actors {
+			s.SeesHost(a.Node, lab.IPs("10.99.0.1", "fd00:99::1", "10.97.0.1", "10.98.0.1")...)
+		}
+		s.assertQuietFor(2 * vipOverlap)
+		for _, a := range s.Actors {
+			s.noFindings(a)
+		}
+	}},
+	{ID: "Q55", Want: Quiet, Nodes: 3, Text: "a node keeps the gateway of another one's pods: a finding before a pod is there", Play: func(s *Stage) {
+		old, young := s.Actors[0], s.Actors[1]
+		gateways := []netip.Addr{young.Node.IPv4(1), young.Node.IPv6(1)}
+		p := s.PodOn(young, "pod", lab.PodOptions{Addrs: young.Addrs(lab.Bridged, 9)})
+		s.Sees(p, p.Addrs()...)
+		s.Do(old.Node.AddBridge("cbr0", netip.PrefixFrom(gateways[0], 24), netip.PrefixFrom(gateways[1], 64)))
+		for _, gateway := range gateways {
+			s.finds2(old, young, gateway, true)
+			s.finds2(young, old, gateway, true)
+		}
+		s.Do(exec.Command("ip", "-n", old.Node.Name, "link", "del", "cbr0").Run())
+		for _, a := range s.Actors {
+			s.noFindings(a)
+		}
+	}},
+	with(lab.Macvlan, Scenario{ID: "Q56", Want: Quiet, Nodes: 2, MaySuspect: true, Text: "a virtual address on two nodes that do not hear each other: a finding", Play: func(s *Stage) {
+		for _, a := range s.Actors {
+			// Neither of them answers for it.
+			s.macvlan(a.Node.Netns, lab.UplinkName, "vrrp.51", []byte{0, 0, 0x5e, 0, 1, 51})
+			s.Do(a.Node.Sysctl("ipv4/conf/eth0/arp_ignore", "1", "ipv4/conf/vrrp.51/arp_ignore", "8"), a.Node.AddAddr("vrrp.51", single(vips[0])))
+		}
+		s.finds2(s.Actors[0], s.Actors[1], vips[0], false)
+		s.finds2(s.Actors[1], s.Actors[0], vips[0], false)
+	}}),
 }
 
 // single is the prefix of one address.
 func single(ip netip.Addr) netip.Prefix { return netip.PrefixFrom(ip, ip.BitLen()) }
 
-// SeesNode waits until an agent lists an address of its node.
-func (s *Stage) SeesNode(a *Actor, ip netip.Addr) {
+// hasVIPs gives a node the virtual addresses, and waits until its agent lists them.
+func (s *Stage) hasVIPs(a *Actor, device string) {
 	s.Helper()
-	_, err := a.Agent.Client.WaitBinding(s.Context(), ip, func(b lab.Binding) bool { return b.Netns == "host" && b.Evidence == "host" })
-	s.Do(err)
+	for _, ip := range vips {
+		s.Do(a.Node.AddAddr(device, single(ip)))
+	}
+	s.SeesHost(a.Node, vips...)
+}
+
+// waitNodeLost waits until the agent of a node does not list addresses of the node any more.
+func (s *Stage) waitNodeLost(a *Actor, ips ...netip.Addr) {
+	s.Helper()
+	for _, ip := range ips {
+		s.Eventually(ip.String()+" is lost at "+a.Node.ShortName(), func() error {
+			all, err := a.Agent.Client.Bindings(s.Context(), ip)
+			for _, b := range all {
+				if b.Netns == "host" && b.Node == a.Node.ShortName() {
+					return fmt.Errorf("%v", b)
+				}
+			}
+			return err
+		})
+	}
 }
 
 // FindsNodes is Finds for nodes that have addresses for themselves.
@@ -44,4 +138,32 @@ func (s *Stage) FindsNodes(since time.Time, nodes []*lab.Node, ips ...netip.Addr
 		f.add(n, "host")
 	}
 	return s.finds(f, ips)
+}
+
+// finds2 waits for the finding that another node has an address of this one.
+func (s *Stage) finds2(a, other *Actor, ip netip.Addr, gateway bool) {
+	s.Helper()
+	s.Eventually("a finding about "+ip.String()+" at "+a.Node.ShortName(), func() error {
+		all, _, err := a.Agent.Client.Audit(s.Context())
+		for _, f := range all {
+			if f.Kind == "two-nodes" && f.IP == ip && f.HeldBy == other.Node.ShortName() && f.Gateway == gateway {
+				return err
+			}
+		}
+		return fmt.Errorf("findings are %v (%v)", all, err)
+	})
+}
+
+// noFindings waits until an agent has no finding about nodes.
+func (s *Stage) noFindings(a *Actor) {
+	s.Helper()
+	s.Eventually("no finding at "+a.Node.ShortName(), func() error {
+		all, _, err := a.Agent.Client.Audit(s.Context())
+		for _, f := range all {
+			if f.Kind == "two-nodes" {
+				return fmt.Errorf("%v", f)
+			}
+		}
+		return err
+	})
 }

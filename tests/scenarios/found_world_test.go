@@ -37,7 +37,7 @@ var foundWorld = []Scenario{
 			v4   bool
 		}{
 			{name: "macvlan", take: func(p *lab.Pod, ips []netip.Addr) {
-				s.macvlan(p, "eth0", "vrrp.51", net.HardwareAddr{0, 0, 0x5e, 0, 1, 51})
+				s.macvlan(p.Netns, "eth0", "vrrp.51", net.HardwareAddr{0, 0, 0x5e, 0, 1, 51})
 				for _, ip := range ips {
 					s.Do(p.AddAddrOn("vrrp.51", netip.PrefixFrom(ip, ip.BitLen())))
 				}

@@ -72,7 +72,7 @@ func (s *Stage) port(p *lab.Pod, device, bridge string) {
 }
 
 // macvlan makes a device on top of another one of a pod, with a MAC of its own.
-func (s *Stage) macvlan(p *lab.Pod, device, name string, mac net.HardwareAddr) {
+func (s *Stage) macvlan(p *lab.Netns, device, name string, mac net.HardwareAddr) {
 	s.Helper()
 	nl := p.Netlink()
 	parent, err := nl.LinkByName(device)
