@@ -261,13 +261,24 @@ func (a *Agent) reportOptions(l *loop) report.Options {
 		ConfigPath: a.opts.Config, StateDir: a.opts.StateDir,
 		Do:       l.do,
 		Changed:  func() { l.SaveWithin(core.SaveInterval) },
-		Detector: l.Detector, Table: l.Table, Prober: l.Prober, Exchange: l.Exchange, Captured: l.captures,
+		OnSegment: a.onSegment(l), Detector: l.Detector, Table: l.Table, Prober: l.Prober, Exchange: l.Exchange, Captured: l.captures,
 		Watcher: a.watcher, Pods: a.pods, Store: a.store, Config: a.config, Books: a.audit, Cluster: a.cluster, Notifications: a.notifier.Status,
 	}
 	if a.scrapes != nil {
 		opts.Metrics = a.scrapes.Addr().String()
 	}
 	return opts
+}
+
+// onSegment has the segment that joins the nodes listened to for the addresses that this node has there, and returns who else was heard with them.
+func (a *Agent) onSegment(l *loop) func(time.Time) []wire.Stranger {
+	if a.cluster == nil {
+		return nil
+	}
+	return func(now time.Time) []wire.Stranger {
+		a.wire.Watch(l.OnSegment())
+		return l.Strangers.List(now)
+	}
 }
 
 func (a *Agent) close() {

@@ -93,6 +93,12 @@ func (d *Detector) Holder(key Key, id HolderID) (Binding, bool) {
 	return b.public(), true
 }
 
+// IsConfirmed reports whether an address has an open conflict that is confirmed.
+func (d *Detector) IsConfirmed(key Key) bool {
+	e := d.table.entries[key]
+	return e != nil && e.conflict != nil && e.conflict.state == Confirmed
+}
+
 // Deaf reports whether a holder of this node counts as one by what it answers to others, and not to this agent. Then other nodes that ask are
 // told that it answers, but only while it counts together with another holder here: what they confirmed would end with the suspicion that
 // fades here.

@@ -146,7 +146,10 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, me
 			if f.Kind != TwoNodes {
 				f.Prefix, f.Gateway = netip.Prefix{}, false
 			}
-			if f.Kind != Misrouted && f.Kind != TwoNodes {
+			if f.Kind != Stranger {
+				f.By = detector.MAC{}
+			}
+			if f.Kind != Misrouted && f.Kind != TwoNodes && f.Kind != Stranger {
 				f.HeldBy = ""
 			}
 			return detector.ValidIP(f.IP) && !slices.Contains(OfReporters, f.Kind)

@@ -82,7 +82,7 @@ func TestFindingsOfAgents(t *testing.T) {
 	for _, kind := range FindingKinds {
 		sent.Findings = append(sent.Findings, Finding{
 			Kind: kind, IP: ip, ReservedNode: "victim", Ranges: []string{"x"}, Pods: 9, OwnerUID: "u",
-			HeldBy: "n3\x1b" + strings.Repeat("n", 1000), Through: make([]string, 100), End: EndsNowhere, Prefix: netip.PrefixFrom(ip, 24), Gateway: true,
+			HeldBy: "n3\x1b" + strings.Repeat("n", 1000), Through: make([]string, 100), End: EndsNowhere, Prefix: netip.PrefixFrom(ip, 24), Gateway: true, By: detector.MAC{2},
 		})
 	}
 	sent.At = noon
@@ -95,11 +95,11 @@ func TestFindingsOfAgents(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 		two := f.Kind == TwoNodes
-		if held := two || f.Kind == Misrouted; strings.HasPrefix(f.HeldBy, "n3?") != held || f.Prefix.IsValid() != two || f.Gateway != two {
+		if held := two || f.Kind == Misrouted || f.Kind == Stranger; strings.HasPrefix(f.HeldBy, "n3?") != held || f.Prefix.IsValid() != two || f.Gateway != two || (f.By != detector.MAC{}) != (f.Kind == Stranger) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if want := []string{Mismatched, Unreserved, TwoNodes, Misrouted, Unheld}; !slices.Equal(got, want) {
+	if want := []string{Mismatched, Unreserved, TwoNodes, Stranger, Misrouted, Unheld}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

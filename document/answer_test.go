@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/internal/testneeds"
 )
 
@@ -141,7 +142,7 @@ func fullAnswer(made time.Time) (a Answer) {
 		f := &a.Findings[i]
 		f.ReservedNode, f.FreedBy, f.OwnerUID, f.Ranges, f.Pods = "", time.Time{}, "", nil, 0
 		if f.Kind != Misrouted {
-			f.HeldBy, f.Through, f.End, f.Partly, f.Prefix, f.Gateway = "", nil, "", false, netip.Prefix{}, false
+			f.HeldBy, f.Through, f.End, f.Partly, f.Prefix, f.Gateway, f.By = "", nil, "", false, netip.Prefix{}, false, detector.MAC{}
 		}
 	}
 	without(a.Bindings)

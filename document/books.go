@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
 
@@ -74,6 +75,8 @@ const (
 	// TwoNodes: another node has an address of this node for itself, too, and they were not heard answering for it on one segment; or it is the
 	// gateway of pods on one of them.
 	TwoNodes = "two-nodes"
+	// Stranger: somebody else announces an address of this node, or of a pod of it, on the segment that joins the nodes, or answers for it.
+	Stranger = "stranger"
 
 	// The others are found by a reporter.
 
@@ -99,7 +102,7 @@ const InConflict = "in_conflict"
 var OfReporters = []string{Misbooked, Stale, Deleted, Overlapping, Twice, Unlisted}
 
 // FindingKinds are all kinds of findings, the most urgent first. Agents of other versions may know more.
-var FindingKinds = []string{Misbooked, Stale, Deleted, Overlapping, Mismatched, Unreserved, TwoNodes, Misrouted, Twice, Unlisted, Unheld}
+var FindingKinds = []string{Misbooked, Stale, Deleted, Overlapping, Mismatched, Unreserved, TwoNodes, Stranger, Misrouted, Twice, Unlisted, Unheld}
 
 // Where packets go that do not come to the holder of a [Misrouted] address.
 const (
@@ -112,7 +115,7 @@ const (
 // there mostly is none, and only the node is known. Of [Stale], [Deleted] and [Overlapping] there is one for a node, without an address.
 type Finding struct {
 	// Kind is "unreserved" (a pod has the address, nobody has it reserved: it may be given out again), "mismatched" (it is
-	// reserved for another pod that runs), "unheld" (it is reserved for a sandbox that does not exist any more), "misrouted" (packets to it go to another node), "two-nodes" (another node has it for itself, too), "misbooked" (it is reserved
+	// reserved for another pod that runs), "unheld" (it is reserved for a sandbox that does not exist any more), "misrouted" (packets to it go to another node), "two-nodes" (another node has it for itself, too), "stranger" (somebody else announces it, or answers for it), "misbooked" (it is reserved
 	// for the pod, but on another node, or for that node), "stale" (the book of the node belongs to an earlier node of its name), "deleted" (the API server has no such node, and pods run there), "overlapping" (the node gives out
 	// a range of another one), "twice" (the API server has two live pods with the address) or "unlisted" (it does not have the pod).
 	Kind       string     `json:"kind"`
@@ -136,9 +139,10 @@ type Finding struct {
 	// Of [Misrouted]: HeldBy is the node of the pod, and Node the one whose packets were followed, Through the nodes after it. End is what
 	// the last one does with them: "nowhere", "pods" or "loop".
 	HeldBy string `json:"heldBy,omitzero"`
-	// Of [TwoNodes]: HeldBy is the other node, Prefix the address with its subnet on the node's Interface, and Gateway whether it is that of pods.
+	// Of [Stranger]: By is the MAC that is heard, and HeldBy the node that has it, empty if none has. Of [TwoNodes]: HeldBy is the other node, Prefix the address with its subnet on the node's Interface, and Gateway whether it is that of pods.
 	Prefix  netip.Prefix `json:"prefix,omitzero"`
 	Gateway bool         `json:"gateway,omitzero"`
+	By      detector.MAC `json:"by,omitzero"`
 	Through []string     `json:"through,omitzero"`
 	End     string       `json:"end,omitzero"`
 	Partly  bool         `json:"partly,omitzero"` // only some packets go there: there are other routes, too

@@ -16,6 +16,7 @@ import (
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/probe"
+	"github.com/dupip/dupip/agent/wire"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/internal/schedule"
@@ -61,6 +62,8 @@ type Core struct {
 	Detector *detector.Detector
 	Exchange *exchange.Exchange
 	Prober   *probe.Prober
+	// Strangers are those who were heard with addresses of this node, or of pods of it, on the segment that joins the nodes.
+	Strangers wire.Strangers
 
 	forgetting forgetting
 	scanning   scanning

@@ -58,9 +58,28 @@ func (c *Core) ask(ip netip.Addr, now time.Time) detector.ProbeRefusal {
 
 // Heard takes an answer or an announcement that came in from the segment that joins the nodes.
 func (c *Core) Heard(ip netip.Addr, mac detector.MAC, at time.Time) {
+	c.Strangers.Count(ip, mac)
 	for _, key := range c.Table.Own.OnSegment(ip) {
 		c.Exchange.Heard(key, c.Table.Host, mac, at)
+		holders, _ := c.Detector.LocalHolders(key)
+		if len(holders) > 0 && !slices.ContainsFunc(holders, func(b detector.Binding) bool { return b.Holder.MAC == mac }) {
+			c.Strangers.Hear(key, mac, at)
+		}
 	}
+}
+
+// OnSegment returns the addresses that this node and pods of it have on the segment that joins the nodes.
+func (c *Core) OnSegment() (ips []netip.Addr) {
+	segment, ok := c.Table.Own.Segment()
+	if !ok {
+		return nil
+	}
+	for _, b := range c.Detector.Bindings(func(b *detector.Binding) bool {
+		return b.Holder.ID.Node == c.Table.Host.Node && b.Evidence.Counts() && (b.Holder.Place == detector.PlaceUplink || c.Table.Own.IsOnSegment(b.Key, segment))
+	}) {
+		ips = append(ips, b.Key.IP)
+	}
+	return slices.Compact(ips) // they are sorted
 }
 
 // answerHost lists the node's own addresses if probes wait for that, and reports whether it did.

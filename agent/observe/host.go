@@ -101,14 +101,18 @@ func (h *Own) Prefix(key detector.Key) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// OnSegment returns the keys of an address that the node has on the segment that joins the nodes.
+// OnSegment returns the keys that an address has on the segment that joins the nodes, whoever has it there.
 func (h *Own) OnSegment(ip netip.Addr) (keys []detector.Key) {
-	for _, a := range h.keys {
-		if a.IP == ip && a.place == detector.PlaceUplink {
-			keys = append(keys, a.key)
-		}
+	keys = append(keys, hostKey(h.config, links.HostAddress{IP: ip, Device: h.gossip.Device}))
+	if second := (detector.Key{Network: config.SubnetNetwork(h.gossip.Subnet), IP: ip}); !h.gossip.Subnet.Contains(ip) {
+		keys = append(keys, second)
 	}
 	return keys
+}
+
+// IsOnSegment reports whether an address of a pod is one of the segment that joins the nodes.
+func (h *Own) IsOnSegment(key detector.Key, segment links.HostAddress) bool {
+	return segment.Subnet.Contains(key.IP) || key.Network == config.SubnetNetwork(segment.Subnet)
 }
 
 // segmentKey returns the second key of an address of the node: in the network of devices inside of pods that send by its device. Where

@@ -52,9 +52,9 @@ func (r *Report) findings(q cluster.Query) document.Answer {
 			a.Unchecked = append(a.Unchecked, u.Text)
 		}
 	}
-	followed, twins := r.paths.Last(), r.lastTwins()
-	a.Omitted += followed.Omitted + twins.omitted
-	for _, f := range slices.Concat(followed.Findings, twins.list) {
+	followed, segment := r.paths.Last(), r.lastSegment()
+	a.Omitted += followed.Omitted + segment.omitted
+	for _, f := range slices.Concat(followed.Findings, segment.list) {
 		if only.SelectsFinding(f) {
 			f.Node, f.BootID = r.Self.Name, r.Self.Boot
 			a.Findings = append(a.Findings, f)
@@ -157,11 +157,13 @@ func (r *Report) bookStats(open []detector.Conflict) (stats metrics.BookStats) {
 		}
 		stats.Findings[document.Misrouted] = len(followed.Findings) + followed.Omitted
 	}
-	if twins := r.twins.Load(); twins != nil {
+	if found := r.segment.Load(); found != nil {
 		if stats.Findings == nil {
 			stats.Findings = make(map[string]int)
 		}
-		stats.Findings[document.TwoNodes] = len(twins.list) + twins.omitted
+		for kind, n := range found.count() {
+			stats.Findings[kind] = n
+		}
 	}
 	for _, book := range last.Books {
 		if left, ok := book.Left(); ok {

@@ -19,10 +19,12 @@ func (r *Report) FollowPaths(ctx context.Context) { r.paths.Run(ctx) }
 // ownRoutes returns a function that returns where this node sends packets to an address. It is for one goroutine.
 func (r *Report) ownRoutes(ctx context.Context) (func(netip.Addr) []document.Route, error) {
 	var routes *routes
-	if err := r.whenReady(ctx, func() { routes = r.newRoutes(); r.findTwins() }); err != nil {
+	var looked lookedAt
+	if err := r.whenReady(ctx, func() { routes, looked = r.newRoutes(), r.look(time.Now()) }); err != nil {
 		return nil, err
 	}
 	routes.addMembers(r.members())
+	r.findSegment(looked, routes.nodes)
 	return routes.legs, nil
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/dupip/dupip/agent/report/collect"
 	"github.com/dupip/dupip/agent/report/route"
 	"github.com/dupip/dupip/agent/state"
+	"github.com/dupip/dupip/agent/wire"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
@@ -68,6 +69,9 @@ type Options struct {
 	Prober   *probe.Prober
 	Exchange *exchange.Exchange
 	Captured *capture.Set
+	// OnSegment returns who was heard on the segment that joins the nodes with addresses that this node has there, and has that listened to; nil if
+	// nothing is. It belongs to that goroutine, too.
+	OnSegment func(now time.Time) []wire.Stranger
 
 	// These are safe for concurrent use. Cluster is nil for an agent alone.
 	Cluster Cluster
@@ -84,14 +88,14 @@ type Options struct {
 // methods that say otherwise.
 type Report struct {
 	Options
-	watches   map[chan document.ConflictEvent]bool
-	events    *eventLog
-	causes    causes
-	facts     facts
-	view      *view // a recent one
-	paths     *paths.Paths
-	twins     atomic.Pointer[twins]
-	twinLines *rate.Limiter
+	watches      map[chan document.ConflictEvent]bool
+	events       *eventLog
+	causes       causes
+	facts        facts
+	view         *view // a recent one
+	paths        *paths.Paths
+	segment      atomic.Pointer[segment]
+	segmentLines *rate.Limiter
 	// Of the queries of other nodes: those that look up routes, those for the status, and those that wait for facts.
 	routing, stating, answering *semaphore.Weighted
 	encoding                    chan struct{}                           // has a value for each answer that is encoded
@@ -124,7 +128,7 @@ func New(opts Options) *Report {
 		facts:   facts{known: make(map[string]map[detector.HolderID]*document.Facts), after: func(wait time.Duration, f func()) { time.AfterFunc(wait, f) }},
 		causes:  causes{awaited: make(map[string]detector.Conflict), said: make(map[string][]document.Book)},
 		routing: semaphore.NewWeighted(maxRoutedQueries), stating: semaphore.NewWeighted(maxRoutedQueries), answering: semaphore.NewWeighted(maxRoutedQueries), encoding: make(chan struct{}, maxRoutedQueries),
-		lookup: route.To, twinLines: rate.NewLimiter(rate.Every(10*time.Second), 20),
+		lookup: route.To, segmentLines: rate.NewLimiter(rate.Every(10*time.Second), 20),
 	}
 	r.paths = paths.New(paths.Options{Log: r.Log, Self: r.Self.NodeID(), Kept: func(most int) []cluster.Lease { return r.Cluster.Kept(most) }, Routes: r.ownRoutes, Ask: r.ask})
 	return r

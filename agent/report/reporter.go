@@ -58,8 +58,10 @@ func (r *Report) summary() cluster.Summary {
 	if followed := r.paths.Last(); len(followed.Findings) > 0 {
 		s.Findings[document.Misrouted+" address"] = len(followed.Findings) + followed.Omitted
 	}
-	if found := r.lastTwins(); len(found.list) > 0 {
-		s.Findings[document.TwoNodes+" address"] = len(found.list) + found.omitted
+	for kind, n := range r.lastSegment().count() {
+		if n > 0 {
+			s.Findings[kind+" address"] = n
+		}
 	}
 	if _, n := r.Table.Lost(0); n > 0 {
 		s.Findings["dad failed address"] = n

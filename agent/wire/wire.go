@@ -5,11 +5,13 @@
 package wire
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,6 +55,7 @@ type Wire struct {
 	limit *rate.Limiter
 
 	mu  sync.Mutex
+	own []netip.Addr      // see Watch
 	now links.HostAddress // the device that is listened on
 	arp *packet.Conn
 	ndp *ndp.Conn
@@ -88,7 +91,7 @@ func (w *Wire) openARP(at links.HostAddress) error {
 	if len(at.MAC) != len(detector.MAC{}) {
 		return fmt.Errorf("%s has no Ethernet address", at.Device)
 	}
-	filter, err := bpf.Assemble(answers)
+	filter, err := bpf.Assemble(filterOf(w.own))
 	if err != nil {
 		return fmt.Errorf("assembling the filter of answers: %w", err)
 	}
@@ -101,6 +104,8 @@ func (w *Wire) openARP(at links.HostAddress) error {
 	go w.readARP(conn)
 	return nil
 }
+
+var allNodes = netip.MustParseAddr("ff02::1")
 
 func (w *Wire) openNDP(index int) {
 	device, err := net.InterfaceByIndex(index)
@@ -118,8 +123,34 @@ func (w *Wire) openNDP(index int) {
 		conn.Close()
 		return
 	}
+	_ = conn.JoinGroup(allNodes) // else only answers are heard
 	w.ndp = conn
 	go w.readNDP(conn)
+}
+
+// maxWatched bounds the addresses for which requests are heard, too.
+const maxWatched = 256
+
+var tooManyWatched = bounds.New("addresses watched on the segment of the nodes")
+
+// Watch has requests heard, too, that others send from these addresses, which this node and its pods have (RFC 5227, section 2.4). They are sorted.
+func (w *Wire) Watch(ips []netip.Addr) {
+	own := slices.DeleteFunc(slices.Clone(ips), func(ip netip.Addr) bool { return !ip.Is4() })
+	if more := len(own) - maxWatched; more > 0 {
+		tooManyWatched.Exceeded(more)
+		own = own[:maxWatched]
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if slices.Equal(own, w.own) {
+		return
+	}
+	w.own = own
+	if filter, err := bpf.Assemble(filterOf(own)); err == nil && w.arp != nil {
+		if err := w.arp.SetBPF(filter); err != nil {
+			w.log.Debug("changing the filter of answers failed", "device", w.now.Device, "error", err)
+		}
+	}
 }
 
 // Close ends listening.
@@ -175,22 +206,31 @@ func (w *Wire) Ask(ip netip.Addr) error {
 	return nil
 }
 
-// answers is the filter of frames with ARP: replies, and what is announced unasked, to this node or to all. What has the tag of a VLAN that the
-// node does not have counts as others' (PACKET_OTHERHOST).
-var answers = []bpf.Instruction{
-	bpf.LoadExtension{Num: bpf.ExtType},
-	bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: 2, SkipTrue: 10}, // PACKET_HOST, _BROADCAST, _MULTICAST
-	bpf.LoadAbsolute{Off: 14, Size: 4},
-	bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0x0001_0800, SkipTrue: 8}, // Ethernet, IPv4
-	bpf.LoadAbsolute{Off: 20, Size: 2},
-	bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(arp.OperationReply), SkipTrue: 5},
-	bpf.LoadAbsolute{Off: 38, Size: 4},
-	bpf.TAX{},
-	bpf.LoadAbsolute{Off: 28, Size: 4},
-	bpf.JumpIfX{Cond: bpf.JumpEqual, SkipTrue: 1},
-	bpf.Jump{Skip: 1},
-	bpf.RetConstant{Val: 128},
-	bpf.RetConstant{Val: 0},
+// filterOf returns the filter of frames with ARP: replies, and what is announced unasked, to this node or to all, and requests from these addresses. What
+// has the tag of a VLAN that the node does not have counts as others' (PACKET_OTHERHOST).
+func filterOf(own []netip.Addr) []bpf.Instruction {
+	refuse, accept := bpf.RetConstant{Val: 0}, bpf.RetConstant{Val: 128}
+	list := []bpf.Instruction{
+		bpf.LoadExtension{Num: bpf.ExtType},
+		bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: 2, SkipTrue: 1}, // PACKET_HOST, _BROADCAST, _MULTICAST
+		refuse,
+		bpf.LoadAbsolute{Off: 14, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0x0001_0800, SkipTrue: 1}, // Ethernet, IPv4
+		refuse,
+		bpf.LoadAbsolute{Off: 20, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(arp.OperationReply), SkipTrue: 1},
+		accept,
+		bpf.LoadAbsolute{Off: 38, Size: 4}, // the target
+		bpf.TAX{},
+		bpf.LoadAbsolute{Off: 28, Size: 4}, // the sender
+		bpf.JumpIfX{Cond: bpf.JumpNotEqual, SkipTrue: 1},
+		accept,
+	}
+	for _, ip := range own {
+		four := ip.As4()
+		list = append(list, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: binary.BigEndian.Uint32(four[:]), SkipTrue: 1}, accept)
+	}
+	return append(list, refuse)
 }
 
 func (w *Wire) readARP(conn *packet.Conn) {

@@ -20,6 +20,8 @@ func Finding(f document.Finding) (text string, steps []document.Step) {
 		return misrouted(f, []string{f.Node})
 	case document.TwoNodes:
 		return onTwoNodes(f)
+	case document.Stranger:
+		return stranger(f)
 	}
 	text = fact(f) + "."
 	if f.Contested {

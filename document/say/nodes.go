@@ -1,6 +1,7 @@
 package say
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/dupip/dupip/document"
@@ -117,4 +118,27 @@ func onTwoNodes(f document.Finding) (text string, steps []document.Step) {
 // meantTwice declares that several nodes are meant to have an address.
 func meantTwice(f document.Finding) document.Step {
 	return document.Step{If: "If it is meant so (anycast, a distributed gateway)", Text: fmt.Sprintf("List %s under \"shared\" in the configuration of all nodes", f.IP)}
+}
+
+// stranger says what it means that somebody else is heard with an address.
+func stranger(f document.Finding) (text string, steps []document.Step) {
+	holder, who := cmp.Or(f.Pod.String(), "node "+f.Node), fmt.Sprintf("The machine with the MAC %s, which is none of the nodes,", f.By)
+	if f.Pod != nil {
+		holder += " on node " + f.Node
+	}
+	if f.HeldBy != "" {
+		who = fmt.Sprintf("Node %s, by its MAC %s,", f.HeldBy, f.By)
+	}
+	text = fmt.Sprintf("%s announces %s or answers for it on the segment that joins the nodes, and %s has it: who asks there gets one or the other.", who, f.IP, holder)
+	steps = []document.Step{{Text: fmt.Sprintf("Look on other nodes which MAC they have for it: those that have %s reach the wrong one", f.By), Command: ifPlain("ip neigh show to ", f.IP), Cuts: "nothing"}}
+	if f.HeldBy != "" {
+		return text, append(steps, document.Step{
+			Text: "Look by what the node answers: an address on any device, a proxy entry, or proxy_arp", Node: f.HeldBy,
+			Command: ifPlain("ip addr show to "+f.IP.String()+"; ip neigh show proxy; ip route get ", f.IP), Cuts: "nothing",
+		})
+	}
+	return text, append(steps,
+		document.Step{Text: fmt.Sprintf("Look in the tables of the switches behind which port %s is, or in the inventory of virtual machines", f.By)},
+		document.Step{Text: "Give that machine another address. If it got it by DHCP, take the addresses of nodes and pods out of what DHCP gives out"},
+	)
 }

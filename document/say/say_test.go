@@ -103,6 +103,9 @@ func finding(kind string) document.Finding {
 	case document.TwoNodes:
 		f.Store, f.Book, f.CNINetwork, f.Sandbox, f.HeldBy, f.Holder = "", "nodes", "", "", "n2", document.Holder{Node: "n1", Interface: "eth0", Netns: "host"}
 		f.Prefix = netip.MustParsePrefix("10.1.2.5/32")
+	case document.Stranger:
+		f.Store, f.Book, f.CNINetwork, f.Sandbox, f.Holder = "", "nodes", "", "", document.Holder{Node: "n1", Interface: "eth0", Netns: "host"}
+		f.By = detector.MAC{0x52, 0x54, 0, 1, 2, 3}
 	default:
 		f.Store, f.Book, f.CNINetwork, f.ReservedNode = "", "calico", "default", "n3"
 		f.ReservedPod = f.Pod
@@ -130,6 +133,10 @@ func TestWordsOfFindings(t *testing.T) {
 			static, gateway := finding(kind), finding(kind)
 			static.Prefix, gateway.Prefix, gateway.Gateway, gateway.Interface = netip.MustParsePrefix("10.1.2.5/24"), netip.MustParsePrefix("10.1.2.5/24"), true, "cni0"
 			cases = []named{{"", finding(kind)}, {", installed so", static}, {", a gateway of pods", gateway}}
+		case document.Stranger:
+			pod, known := finding(kind), finding(kind)
+			pod.Pod, known.HeldBy = holder("web-0").Pod, "n2"
+			cases = []named{{"", finding(kind)}, {", of a pod", pod}, {", a node", known}}
 		case document.Misrouted:
 			cases = cases[:1]
 			for _, c := range []struct {

@@ -73,6 +73,7 @@ type Finding struct {
 	HeldBy      string     `json:"heldBy"`
 	Interface   string     `json:"interface"`
 	Gateway     bool       `json:"gateway"`
+	By          string     `json:"by"`
 	Through     []string   `json:"through"`
 	End         string     `json:"end"`
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"time"
 
 	"github.com/dupip/dupip/tests/lab"
@@ -102,6 +103,68 @@ var quietNodes = []Scenario{
 	}}),
 }
 
+// quietStrangers are machines that are no nodes, and answer for what nodes have.
+var quietStrangers = []Scenario{
+	{ID: "Q57", Want: Quiet, Nodes: 2, Text: "a machine that is no node has a virtual address of a node: a finding", Play: func(s *Stage) {
+		s.hasVIPs(s.Actors[0], lab.UplinkName)
+		s.findsStranger(s.Actors[0], s.T.Node("outsider"), vips[0], vips[2])
+	}},
+	with(lab.Macvlan, Scenario{ID: "Q57", Want: Quiet, Nodes: 2, Text: "a machine that is no node has the address of a pod on the segment of the nodes: a finding", Play: func(s *Stage) {
+		ips := s.Node.SegmentAddrs(210)
+		s.Sees(s.inside(s.Actors[0], "pod", lab.Macvlan, ips...), ips...)
+		s.findsStranger(s.Actors[0], s.T.Node("outsider"), ips...)
+	}}),
+	{ID: "Q58", Want: Quiet, Nodes: 2, Text: "who answers for a node's addresses lawfully: the gateway, one that answers for many, one that announces once", Play: func(s *Stage) {
+		s.hasVIPs(s.Actors[0], lab.UplinkName)
+		outsider := s.T.Node("outsider")
+		s.Do(outsider.SendFrames(lab.UplinkName, s.announcements(outsider, vips...)...)) // once
+		many, gateway := s.T.Node("many"), s.T.Node("gateway")
+		mac, err := gateway.MAC(lab.UplinkName)
+		s.Do(err)
+		for _, a := range s.Actors { // the default route leads there
+			s.Do(exec.Command("ip", "-n", a.Node.Name, "route", "replace", "default", "via", gateway.Uplink().String(), "onlink").Run(),
+				exec.Command("ip", "-n", a.Node.Name, "neigh", "replace", gateway.Uplink().String(), "dev", lab.UplinkName, "lladdr", mac.String()).Run())
+		}
+		for until := time.Now().Add(4 * vipOverlap); time.Now().Before(until); {
+			s.Do(many.SendFrames(lab.UplinkName, s.announcements(many, append(lab.IPs("192.168.77.231", "192.168.77.232", "192.168.77.233", "192.168.77.234"), vips...)...)...))
+			s.Do(gateway.SendFrames(lab.UplinkName, s.announcements(gateway, vips[0])...))
+			s.assertQuietFor(time.Second) // this is what is played
+			s.noFindings(s.Actors[0])
+		}
+	}},
+}
+
+// announcements are frames that announce addresses with the MAC of a machine.
+func (s *Stage) announcements(n *lab.Node, ips ...netip.Addr) (frames [][]byte) {
+	s.Helper()
+	mac, err := n.MAC(lab.UplinkName)
+	s.Do(err)
+	for _, ip := range ips {
+		frame, err := lab.Announcement(ip, mac, 0)
+		s.Do(err)
+		frames = append(frames, frame)
+	}
+	return frames
+}
+
+// findsStranger waits for the findings that a machine answers for addresses at a node, and has it announce them until then.
+func (s *Stage) findsStranger(a *Actor, stranger *lab.Node, ips ...netip.Addr) {
+	s.Helper()
+	mac, err := stranger.MAC(lab.UplinkName)
+	s.Do(err)
+	frames := s.announcements(stranger, ips...)
+	s.Eventually("findings at "+a.Node.ShortName(), func() error {
+		s.Do(stranger.SendFrames(lab.UplinkName, frames...))
+		all, _, err := a.Agent.Client.Audit(s.Context())
+		for _, ip := range ips {
+			if !slices.ContainsFunc(all, func(f lab.Finding) bool { return f.Kind == "stranger" && f.IP == ip && f.By == mac.String() && f.HeldBy == "" }) {
+				return fmt.Errorf("findings are %v (%v)", all, err)
+			}
+		}
+		return err
+	})
+}
+
 // single is the prefix of one address.
 func single(ip netip.Addr) netip.Prefix { return netip.PrefixFrom(ip, ip.BitLen()) }
 
@@ -160,7 +223,7 @@ func (s *Stage) noFindings(a *Actor) {
 	s.Eventually("no finding at "+a.Node.ShortName(), func() error {
 		all, _, err := a.Agent.Client.Audit(s.Context())
 		for _, f := range all {
-			if f.Kind == "two-nodes" {
+			if f.Kind == "two-nodes" || f.Kind == "stranger" {
 				return fmt.Errorf("%v", f)
 			}
 		}

@@ -1,0 +1,149 @@
+package report
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dupip/dupip/agent/wire"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/document"
+)
+
+// maxSegment bounds the findings about addresses that other machines have, too.
+const maxSegment = 64
+
+// segment is what the last look has found: addresses of this node that others have for themselves, too. It does not change.
+type segment struct {
+	list    []document.Finding
+	omitted int
+}
+
+// count counts the findings by kind; those that were left out are among those of the first kind.
+func (s segment) count() map[string]int {
+	counts := map[string]int{document.TwoNodes: s.omitted, document.Stranger: 0}
+	for _, f := range s.list {
+		counts[f.Kind]++
+	}
+	return counts
+}
+
+// lookedAt is what a look at the segment of the nodes is about. It belongs to nobody else.
+type lookedAt struct {
+	device    int // ifindex
+	twins     []detector.Twin
+	prefixes  []netip.Prefix // of the twins
+	strangers []wire.Stranger
+	holders   []detector.Binding // of the strangers' addresses here
+}
+
+// look collects what there is to say of the segment of the nodes, and has it listened to. Call it in the goroutine that owns the parts.
+func (r *Report) look(now time.Time) (l lookedAt) {
+	own, ok := r.Table.Own.Segment()
+	if !ok || r.OnSegment == nil {
+		return l
+	}
+	l.device = own.Index
+	told := make(map[detector.Key]bool)
+	for _, t := range r.Detector.Twins(r.Table.Host, now) {
+		l.twins, l.prefixes, told[t.Own.Key] = append(l.twins, t), append(l.prefixes, r.Table.Own.Prefix(t.Own.Key)), true
+	}
+	for _, s := range r.OnSegment(now) {
+		holders, _ := r.Detector.LocalHolders(s.Key)
+		if len(holders) > 0 && !told[s.Key] && !r.Detector.IsConfirmed(s.Key) {
+			l.strangers, l.holders = append(l.strangers, s), append(l.holders, holders[0])
+		}
+	}
+	return l
+}
+
+// findSegment makes the findings of a look. members are their nodes by address.
+func (r *Report) findSegment(l lookedAt, members map[netip.Addr]string) {
+	var found segment
+	add := func(f document.Finding) {
+		if len(found.list) == maxSegment {
+			found.omitted++
+			return
+		}
+		found.list = append(found.list, f)
+	}
+	for i, t := range l.twins {
+		f := document.Finding{
+			Kind: document.TwoNodes, IP: t.Own.Key.IP, Book: "nodes", Since: t.Since.Round(0), HeldBy: cluster.NodeName(t.Other.Holder.ID.Node), Prefix: l.prefixes[i],
+			Gateway: t.Own.Holder.Place == detector.PlaceBridge || t.Other.Holder.Place == detector.PlaceBridge,
+		}
+		f.Interface, f.Netns = document.Text(t.Own.Holder.InterfaceName, document.MaxName), "host"
+		add(f)
+	}
+	if len(l.strangers) > 0 {
+		owners := r.ownersOf(l.device, members)
+		for i, s := range l.strangers {
+			who, known := owners[s.MAC]
+			if known && who == "" { // it passes packets on, or is this node itself
+				continue
+			}
+			h := l.holders[i].Holder
+			f := document.Finding{
+				Kind: document.Stranger, IP: s.Key.IP, Book: "nodes", Since: s.First.Round(0), By: s.MAC, HeldBy: who,
+				Holder: document.Holder{Interface: document.Text(h.InterfaceName, document.MaxName), Netns: document.Text(h.NetnsName, document.MaxName), Pod: document.NewPod(h.Pod)},
+			}
+			add(f)
+		}
+	}
+	before := r.lastSegment()
+	for _, f := range found.list {
+		known := slices.ContainsFunc(before.list, func(o document.Finding) bool { return o.IP == f.IP && o.HeldBy == f.HeldBy && o.By == f.By })
+		if !known && r.segmentLines.Allow() {
+			r.Log.Warn("somebody else has an address of this node or of a pod here; \"dupip audit\" says what to do", "kind", f.Kind, "ip", f.IP, "interface", f.Interface, "node", f.HeldBy, "mac", f.By)
+		}
+	}
+	r.segment.Store(&found)
+}
+
+// ownersOf returns which nodes have MACs on a device, by the kernel's neighbour entries of their addresses. It is empty for gateways, and for the
+// devices of this node.
+func (r *Report) ownersOf(device int, members map[netip.Addr]string) map[detector.MAC]string {
+	owners := make(map[detector.MAC]string)
+	set := func(mac net.HardwareAddr, who string) {
+		if len(mac) == len(detector.MAC{}) {
+			owners[detector.MAC(mac)] = who
+		}
+	}
+	neighbours, _ := netlink.NeighList(device, netlink.FAMILY_ALL)
+	gateways := make(map[netip.Addr]bool)
+	routes, _ := netlink.RouteList(nil, netlink.FAMILY_ALL)
+	for _, route := range routes {
+		if gw, ok := netip.AddrFromSlice(route.Gw); ok {
+			gateways[gw.Unmap()] = true
+		}
+	}
+	for _, n := range neighbours {
+		ip, _ := netip.AddrFromSlice(n.IP)
+		if node, ok := members[ip.Unmap()]; ok {
+			set(n.HardwareAddr, cluster.NodeName(node))
+		}
+	}
+	for _, n := range neighbours {
+		ip, _ := netip.AddrFromSlice(n.IP)
+		if _, member := members[ip.Unmap()]; gateways[ip.Unmap()] && !member {
+			set(n.HardwareAddr, "")
+		}
+	}
+	links, _ := netlink.LinkList()
+	for _, link := range links {
+		set(link.Attrs().HardwareAddr, "")
+	}
+	return owners
+}
+
+// lastSegment returns what the last look has found. Any goroutine may call it.
+func (r *Report) lastSegment() segment {
+	if found := r.segment.Load(); found != nil {
+		return *found
+	}
+	return segment{}
+}
