@@ -122,7 +122,7 @@ var quietStrangers = []Scenario{
 		mac, err := gateway.MAC(lab.UplinkName)
 		s.Do(err)
 		for _, a := range s.Actors { // the default route leads there
-			s.Do(exec.Command("ip", "-n", a.Node.Name, "route", "replace", "default", "via", gateway.Uplink().String(), "onlink").Run(),
+			s.Do(exec.Command("ip", "-n", a.Node.Name, "route", "replace", "default", "via", gateway.Uplink().String(), "dev", lab.UplinkName).Run(),
 				exec.Command("ip", "-n", a.Node.Name, "neigh", "replace", gateway.Uplink().String(), "dev", lab.UplinkName, "lladdr", mac.String()).Run())
 		}
 		for until := time.Now().Add(4 * vipOverlap); time.Now().Before(until); {
@@ -157,7 +157,9 @@ func (s *Stage) findsStranger(a *Actor, stranger *lab.Node, ips ...netip.Addr) {
 		s.Do(stranger.SendFrames(lab.UplinkName, frames...))
 		all, _, err := a.Agent.Client.Audit(s.Context())
 		for _, ip := range ips {
-			if !slices.ContainsFunc(all, func(f lab.Finding) bool { return f.Kind == "stranger" && f.IP == ip && f.By == mac.String() && f.HeldBy == "" }) {
+			if !slices.ContainsFunc(all, func(f lab.Finding) bool {
+				return f.Kind == "stranger" && f.IP == ip && f.By == mac.String() && f.HeldBy == ""
+			}) {
 				return fmt.Errorf("findings are %v (%v)", all, err)
 			}
 		}
