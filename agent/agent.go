@@ -276,6 +276,7 @@ func (a *Agent) onSegment(l *loop) func(time.Time) []wire.Stranger {
 		return nil
 	}
 	return func(now time.Time) []wire.Stranger {
+		a.wire.Follow(l.Table.Own.Segments())
 		a.wire.Watch(l.OnSegment())
 		return l.Strangers.List(now)
 	}

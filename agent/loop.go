@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/dupip/dupip/agent/capture"
@@ -24,11 +25,12 @@ type loop struct {
 	captures *capture.Set // nil if that is switched off
 	report   *report.Report
 
-	events  <-chan links.Event
-	pods    *pods.Resolver
-	store   *state.Store
-	wire    *wire.Wire
-	cluster Cluster // nil for an agent alone
+	events   <-chan links.Event
+	pods     *pods.Resolver
+	store    *state.Store
+	wire     *wire.Wire
+	segments []string // that are listened to
+	cluster  Cluster  // nil for an agent alone
 
 	operations chan func()
 	stopped    chan struct{}
@@ -79,7 +81,7 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record, frames <-chan
 		case event := <-l.events:
 			l.update(event)
 		case heard := <-l.wire.Heard():
-			l.Heard(heard.IP, heard.MAC, heard.At)
+			l.Heard(heard.Device, heard.IP, heard.MAC, heard.At)
 		case <-l.pods.Changed():
 			for _, change := range l.pods.Changes(maxNames) {
 				l.Name(change)
@@ -101,8 +103,9 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record, frames <-chan
 // update takes an event of the watcher.
 func (l *loop) update(event links.Event) {
 	l.Update(event)
-	if segment, ok := l.Table.Own.Segment(); ok && event.Kind == links.HostAddresses {
-		l.wire.Follow(segment)
+	if segments := l.Table.Own.Segments(); event.Kind == links.HostAddresses || !slices.Equal(segments, l.segments) {
+		l.segments = segments
+		l.wire.Follow(segments)
 	}
 }
 

@@ -210,6 +210,13 @@ func conflicting(list []*binding) bool {
 	return len(list) >= 2 && slices.ContainsFunc(list, func(b *binding) bool { return b.evidence != Claimed })
 }
 
+// mustBeHeard reports whether the holder is on another node, and in a conflict with those of this node only if they hear each other.
+func (b *binding) mustBeHeard() bool {
+	return b.remote && !slices.ContainsFunc(b.entry.bindings, func(o *binding) bool {
+		return !o.remote && o.counts() && !MustHear(o.holder.Place, b.holder.Place)
+	})
+}
+
 // areNodes reports whether all of these holders are nodes themselves.
 func areNodes(list []*binding) bool {
 	return !slices.ContainsFunc(list, func(b *binding) bool { return b.evidence != Host })
@@ -228,10 +235,8 @@ func (b *binding) counts() bool { return b.evidence.Counts() }
 
 func (b *binding) isLocal() bool { return !b.remote }
 
-// isNode reports whether the holder is a node itself, also one that is not heard on the segment.
-func (b *binding) isNode() bool {
-	return b.evidence == Host || b.evidence == Forwarded && b.listed && b.remote
-}
+// has reports whether the holder has the address by what its node says, also one that is not heard on the segment.
+func (b *binding) has() bool { return b.counts() || b.evidence == Forwarded && b.listed && b.remote }
 
 // isNewcomer reports whether the holder is not among those of a confirmed conflict yet.
 func (b *binding) isNewcomer() bool { return !b.check.proven }

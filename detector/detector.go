@@ -152,6 +152,8 @@ func (d *Detector) step(e *entry, now time.Time) {
 func (d *Detector) lose(b *binding, lost *loss, now time.Time) {
 	switch {
 	case lost == nil:
+	case lost.unheard:
+		d.table.refreshEvidence(b, now, lost.template, "")
 	case lost.forwards:
 		d.table.forwardsOnly(b, b.because(lost.template, ""), now)
 	default:
@@ -228,7 +230,7 @@ func (d *Detector) Probed(p Probe, r Result, now time.Time) Effects {
 		}
 	case r.Outcome == Gone && p.Purpose != "":
 		return d.Withdraw(p.Key, p.Holder, r.Reason, now)
-	case r.Outcome == Gone && b.remote && b.check == nil && b.isNode(): // it is known for what [Detector.Twins] says only
+	case r.Outcome == Gone && b.remote && b.check == nil && b.holder.Place != 0: // it is known for what [Detector.Twins] says only
 		return d.Withdraw(p.Key, p.Holder, r.Reason, now)
 	case r.Outcome == Gone && b.remote && b.check != nil && b.check.phase != probing:
 		d.verifier.start(b, now)

@@ -54,7 +54,7 @@ func (t *table) record(b *binding, s *Sighting, now time.Time) (changed, ok bool
 		b.hears()
 	}
 	kept := ev
-	if s.Evidence == Announced || s.Evidence == Claimed {
+	if s.Evidence == Announced || s.Evidence == Claimed || b.mustBeHeard() {
 		kept = s.Evidence // counts when the suppression ends
 	}
 	src.last[kept] = schedule.Later(src.last[kept], s.At)

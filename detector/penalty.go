@@ -10,6 +10,7 @@ import (
 //
 //   - A holder that has only sent data is suppressed for the TTL, or until it announces the
 //     address.
+//   - So is one of another node that was not heard where it must be, whatever its evidence.
 //   - A holder that announced it is suppressed for 1 s, which doubles with each penalty up to a
 //     quarter of the TTL. An announcement during that time counts when the suppression ends.
 //
@@ -21,6 +22,8 @@ type penalty struct {
 	level  int // how often the holder announced the address and did not answer
 	at     time.Time
 	lifted bool // the holder has answered since
+	// unheard: another node says that it has the address, and it was not heard: its word is suppressed, too.
+	unheard bool
 }
 
 // maxPenalties limits the penalties of one key: each of its holders may have one.
@@ -36,8 +39,11 @@ func (p *penalty) until() time.Time {
 
 // suppresses returns the strongest evidence that does not count until then.
 func (p *penalty) suppresses() Evidence {
-	if p.level == 0 {
+	switch {
+	case p.level == 0:
 		return Data
+	case p.unheard:
+		return Host
 	}
 	return Announced
 }
@@ -80,6 +86,13 @@ func (all *penalties) add(id HolderID, announced bool, now time.Time) time.Durat
 	}
 	p.at, p.lifted = now, false
 	return p.until().Sub(now)
+}
+
+// addUnheard suppresses a holder on another node that was not heard, and returns for how long.
+func (all *penalties) addUnheard(id HolderID, now time.Time) time.Duration {
+	suppressed := all.add(id, true, now)
+	all.of(id).unheard = true
+	return suppressed
 }
 
 // reset forgets the penalty of a holder.

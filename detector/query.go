@@ -135,25 +135,25 @@ func (d *Detector) LocalHolders(key Key) (list []Binding, occurrences int) {
 	return list, e.occurrences
 }
 
-// Twin is an address of the node itself that another node has for itself, too, where it should not.
+// Twin is an address of this node that another node has, too: for themselves, or for pods on segments of which nobody knows whether they are one.
 type Twin struct {
 	Own, Other Binding
 	Since      time.Time // when the second one had it, as far as is known
 }
 
-// Twins returns the addresses of the node itself that other nodes have had for as long, too, as would make a conflict of them, and that are in no
-// confirmed one: nobody was heard on the segment, or they are gateways. They are ordered by address.
-func (d *Detector) Twins(host HolderID, now time.Time) (list []Twin) {
-	for _, own := range d.table.holders[host] {
-		e := own.entry
-		if own.evidence != Host || e.shared || len(e.bindings) < 2 || e.conflict != nil && e.conflict.state == Confirmed {
+// Twins returns the addresses of this node that other nodes have had for a while, too, and that are in no confirmed conflict: nobody was heard on
+// the segment, or they are gateways. They are ordered by address.
+func (d *Detector) Twins(now time.Time) (list []Twin) {
+	for _, e := range d.table.entries {
+		if len(e.bindings) < 2 || e.shared || e.conflict != nil && e.conflict.state == Confirmed {
 			continue
 		}
-		for _, b := range e.bindings {
-			_, told := SameAddress(own.holder.Place, b.holder.Place)
-			since := schedule.Later(own.firstSeen, b.firstSeen)
-			if b.remote && b.isNode() && told && now.Sub(since) >= d.verifier.nodeOverlap {
-				list = append(list, Twin{own.public(), b.public(), since})
+		for _, own := range e.bindings {
+			for _, b := range e.bindings {
+				since := schedule.Later(own.firstSeen, b.firstSeen)
+				if !own.remote && own.counts() && b.remote && b.has() && Told(own.holder.Place, b.holder.Place) && now.Sub(since) >= d.verifier.nodeOverlap {
+					list = append(list, Twin{own.public(), b.public(), since})
+				}
 			}
 		}
 	}

@@ -46,7 +46,7 @@ var (
 	noteRefreshed     = &template{kind: NoteAnswered, text: "answered after a silence%s", fold: true}
 	noteListed        = &template{kind: NoteEvidence, text: "its kernel has the address configured%s", fold: true}
 	noteNoAnswer      = &template{kind: NoteUnanswered, text: "did not answer%s", reason: "did not answer"}
-	noteUnheard       = &template{kind: NoteUnanswered, text: "has the address and was not heard on the segment of this node%s", fold: true, reason: "was not heard on the segment of this node"}
+	noteUnheard       = &template{kind: NoteUnanswered, text: "has the address and was not heard on the segment of this node: not counted for %s", fold: true, reason: "was not heard on the segment of this node"}
 	noteUnlisted      = &template{kind: NoteUnanswered, text: "its kernel does not have the address%s", reason: "does not have it configured any more"}
 	noteMissed        = &template{kind: NoteUnanswered, text: "did not answer a re-check%s", fold: true}
 	noteAwaited       = &template{kind: NoteUnanswered, text: "did not answer%s: will be probed again", fold: true}

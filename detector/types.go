@@ -64,6 +64,9 @@ type Interface struct {
 // MAC is an Ethernet address. The zero value means unknown.
 type MAC [6]byte
 
+// Hearable returns the address, or one that nobody has if it is unknown.
+func (m MAC) Hearable() MAC { return cmp.Or(m, MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}) }
+
 // Pod names the workload behind a holder. All fields may be empty: detection works without names.
 type Pod struct {
 	Namespace string `cbor:"1,keyasint,omitzero"`
@@ -91,24 +94,38 @@ type Holder struct {
 	Given Given `cbor:"9,keyasint,omitzero"`
 	// Bridge is the bridge, bond or VRF of the node that the interface is a port of; empty if none.
 	Bridge string `cbor:"10,keyasint,omitzero"`
-	// Place is where an address of the node itself is. It differs between the bindings of one node.
+	// Place is where on the node the address is, if that matters. It differs between the bindings of one holder.
 	Place Place `cbor:"11,keyasint,omitzero"`
 }
 
-// Place is where on its node an address of the node itself is. The zero value is any other place.
+// Place is where on its node an address is. The zero value is any other place.
 type Place uint8
 
-// The places where another node must not have the same address.
+// The places. All but PlaceSegment are those of addresses of the node itself.
 const (
-	PlaceUplink Place = iota + 1 // on the segment that joins the nodes: both answer there
-	PlaceBridge                  // on the bridge of pods in the cluster's network: it is their gateway
+	PlaceUplink  Place = iota + 1 // on the segment that joins the nodes: two that have it both answer there
+	PlaceBridge                   // on the bridge of pods in the cluster's network: it is their gateway
+	PlaceUnasked                  // as PlaceUplink, where nobody may be asked
+	PlaceSegment                  // of a pod, on a segment behind a device of the node: others may be on it, and may not
+	places
 )
 
-// SameAddress says what follows if two nodes have one address for themselves: on the segment that joins them it may be a conflict, which is to be
-// verified; if it is the gateway of pods it is worth to be told. Elsewhere many nodes may have it.
-func SameAddress(a, b Place) (conflict, told bool) {
-	conflict = a == PlaceUplink && b == PlaceUplink
-	return conflict, conflict || a == PlaceBridge || b == PlaceBridge
+// MustHear reports whether holders on two nodes are a conflict only if each hears the other's answer.
+func MustHear(a, b Place) bool { return a == b && (a == PlaceUplink || a == PlaceSegment) }
+
+// Told reports whether it is worth to be told that two nodes have one address, or pods of theirs, although they are in no conflict. Elsewhere many
+// nodes may have it.
+func Told(a, b Place) bool {
+	onUplink := func(p Place) bool { return p == PlaceUplink || p == PlaceUnasked }
+	return MustHear(a, b) || onUplink(a) && onUplink(b) || a == PlaceBridge || b == PlaceBridge
+}
+
+// Known returns the place, or zero for one of a later version.
+func (p Place) Known() Place {
+	if p >= places {
+		return 0
+	}
+	return p
 }
 
 // Texts are all texts but the node's id, so that a reader can clean what another node says.

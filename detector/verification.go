@@ -42,6 +42,8 @@ type loss struct {
 	arg string
 	// forwards: the holder only forwards, by all that is known, or is silent. The binding remains.
 	forwards bool
+	// unheard: it has the address by what its node says. It is asked again after a while.
+	unheard bool
 }
 
 // start probes a holder. Only answers from now on count.
@@ -62,8 +64,8 @@ func (v *verifier) probe(b *binding, now time.Time) {
 		b.entry.record(now, b.holder.ID, noteNodeProbed, c.roundName())
 	}
 	p := Probe{Key: b.entry.key, Holder: b.holder.ID, Interface: b.latestSource().iface, Purpose: Verify, Round: c.id}
-	if b.remote && areNodes(b.entry.counting()) {
-		p.Hear = b.holder.MAC
+	if b.mustBeHeard() {
+		p.Hear = b.holder.MAC.Hearable()
 	}
 	v.probes = append(v.probes, p)
 }
@@ -186,9 +188,9 @@ func (v *verifier) unanswered(b *binding, now time.Time) *loss {
 		e.record(now, id, noteAwaited, roundName)
 		return nil
 	}
-	if b.remote && areNodes(e.counting()) {
-		e.record(now, id, noteUnheard, roundName)
-		return &loss{template: noteUnheard, forwards: true} // its kernel has it, but not on this segment
+	if b.mustBeHeard() {
+		e.record(now, id, noteUnheard, e.penalties.addUnheard(id, now).String())
+		return &loss{template: noteUnheard, unheard: true}
 	}
 	suppressed := e.penalties.add(id, b.remote || b.evidence != Data, now).String()
 	switch {

@@ -57,12 +57,13 @@ type Limits struct {
 // Config is one state of the configuration. The zero value and a nil pointer are valid and mean the
 // defaults. A Config is immutable and safe for concurrent use. Only Networks allocates.
 type Config struct {
-	rules    []entry   // those with a match
-	networks []Network // in the order of the file
-	byName   map[string]Network
-	shared   []addressOrCIDR
-	ignored  []pattern
-	limits   Limits // zero for the defaults
+	rules             []entry   // those with a match
+	networks          []Network // in the order of the file
+	byName            map[string]Network
+	shared, exclusive []addressOrCIDR
+	segments          segments
+	ignored           []pattern
+	limits            Limits // zero for the defaults
 }
 
 // Networks returns the networks in the file, in its order.
@@ -108,7 +109,7 @@ func (c *Config) Scope(network string) Scope {
 	switch {
 	case ok:
 		return n.Scope
-	case stripVLANs(network) == DefaultNetwork, isSubnetNetwork(stripVLANs(network)):
+	case stripVLANs(network) == DefaultNetwork, isSubnetNetwork(stripVLANs(network)), c.Infers(network):
 		return Cluster
 	}
 	return Node // local container engines have the same subnets on many nodes
@@ -116,6 +117,24 @@ func (c *Config) Scope(network string) Scope {
 
 // Shared reports whether the address may have many holders.
 func (c *Config) Shared(ip netip.Addr) bool { return containsIP(cmp.Or(c, &none).shared, ip) }
+
+// Exclusive reports whether one node at a time may have the address for itself, on whatever device.
+func (c *Config) Exclusive(ip netip.Addr) bool { return containsIP(cmp.Or(c, &none).exclusive, ip) }
+
+// Asks reports whether somebody may be asked on the segments that nodes are on.
+func (c *Config) Asks() bool { return cmp.Or(c, &none).segments.Ask != "off" }
+
+// segmentPrefix is what the names of segments behind devices of the node begin with.
+const segmentPrefix = "segment@"
+
+// SegmentNetwork names the segment behind a device of the node by which devices inside of pods send.
+func SegmentNetwork(device string) string { return segmentPrefix + device }
+
+// Infers reports whether a network is a segment that pods of other nodes may be on, too, as is found out when two have one address.
+func (c *Config) Infers(network string) bool {
+	c = cmp.Or(c, &none)
+	return strings.HasPrefix(network, segmentPrefix) && c.segments.Infer != "off" && c.Asks()
+}
 
 // SharedRanges returns what may have many holders, in the order of the file.
 func (c *Config) SharedRanges() []netip.Prefix {

@@ -39,11 +39,12 @@ var (
 	sections = []string{"", "networks", "shared", "ignore", "ignore.interfaces", "limits"}
 	// keys are those of the mappings, by the type that a mapping is decoded into.
 	keys = map[string]string{
-		"config.file":   "networks, shared, ignore, limits",
-		"config.entry":  "name, scope, solicit, match",
-		"config.match":  "interfaces, peers, bridges, cidrs",
-		"config.ignore": "interfaces",
-		"config.Limits": "bindings, bindingsPerInterface, history, verifyPerSecond, refreshPerSecond",
+		"config.file":     "networks, shared, exclusive, segments, ignore, limits",
+		"config.segments": "ask, infer",
+		"config.entry":    "name, scope, solicit, match",
+		"config.match":    "interfaces, peers, bridges, cidrs",
+		"config.ignore":   "interfaces",
+		"config.Limits":   "bindings, bindingsPerInterface, history, verifyPerSecond, refreshPerSecond",
 	}
 	nothing     = yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
 	mismatch    = regexp.MustCompile(`^(?s)(?:field (.*) not found in type|cannot construct (\S+ ?(.*)) into) (\S+)`)

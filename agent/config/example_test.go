@@ -51,7 +51,7 @@ func TestExampleIsComplete(t *testing.T) {
 	if d.decode([]byte(text), &f); len(d.problems) > 0 {
 		t.Fatal(d.problems)
 	}
-	for _, section := range []any{f, f.Networks[0], *f.Networks[0].Match, f.Ignore, f.Limits} {
+	for _, section := range []any{f, f.Networks[0], *f.Networks[0].Match, f.Segments, f.Ignore, f.Limits} {
 		var names []string
 		v := reflect.ValueOf(section)
 		for field, value := range v.Fields() {

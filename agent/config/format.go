@@ -15,10 +15,11 @@ import (
 // file is the configuration file as it is decoded. Keys are field names in lower case.
 type (
 	file struct {
-		Networks []entry
-		Shared   []addressOrCIDR
-		Ignore   ignore
-		Limits   Limits
+		Networks          []entry
+		Shared, Exclusive []addressOrCIDR
+		Segments          segments
+		Ignore            ignore
+		Limits            Limits
 	}
 	entry struct {
 		Name    name
@@ -31,6 +32,7 @@ type (
 		Interfaces, Peers, Bridges []pattern
 		CIDRs                      []cidr
 	}
+	segments      struct{ Ask, Infer onOff }
 	ignore        struct{ Interfaces []pattern }
 	name          string
 	onOff         string // "on", "off", or empty if it is not given
@@ -53,7 +55,7 @@ func Parse(data []byte) (*Config, error) {
 	f := file{Limits: defaultLimits}
 	d := decoder{paths: make(map[yaml.Mark]string), lines: make(map[string]int)}
 	d.decode(data, &f)
-	c := &Config{byName: make(map[string]Network), shared: f.Shared, ignored: f.Ignore.Interfaces, limits: f.Limits}
+	c := &Config{byName: make(map[string]Network), shared: f.Shared, exclusive: f.Exclusive, segments: f.Segments, ignored: f.Ignore.Interfaces, limits: f.Limits}
 	if len(d.problems) == 0 {
 		d.networks(c, f.Networks)
 	}

@@ -18,7 +18,7 @@ const (
 	notText    = " is not text; write one value, in quotes if it has a colon"
 	syntax     = "; check indentation, colons and brackets, and put text with special characters in quotes"
 	special    = "YAML anchors (&), aliases (*) and tags (!) are not supported; write the value out, or put it in quotes"
-	fileKeys   = "the keys here are networks, shared, ignore, limits"
+	fileKeys   = "the keys here are networks, shared, exclusive, segments, ignore, limits"
 	matchKeys  = "the keys here are interfaces, peers, bridges, cidrs"
 	limitKeys  = "the keys here are bindings, bindingsPerInterface, history, verifyPerSecond, refreshPerSecond"
 )

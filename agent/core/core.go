@@ -40,8 +40,8 @@ type Options struct {
 	Forget func([]bpf.Address) error
 	// HostAddresses lists the node's own addresses.
 	HostAddresses func() ([]links.HostAddress, error)
-	// Ask asks for an address on the segment that joins the nodes. The answers come by [Core.Heard]. nil: nothing is heard there.
-	Ask func(ip netip.Addr) error
+	// Ask asks for an address on the segment behind a device of the node. The answers come by [Core.Heard]. nil: nothing is heard there.
+	Ask func(device string, ip netip.Addr) error
 	// Settled tells the watcher that a pod is set up whose interface waits for that.
 	Settled func(generation uint32)
 	// Unnamed asks for the names of pods, because one without is verified; nil if nobody knows any.
@@ -226,7 +226,11 @@ func (c *Core) Name(change pods.Change) {
 
 // probe probes a holder of this node.
 func (c *Core) probe(a exchange.Probe) {
-	if a.Holder == c.Table.Host {
+	switch {
+	case a.Hear != (detector.MAC{}):
+		c.Exchange.Probed(a, c.ask(a, c.Now()), c.Now())
+		return
+	case a.Holder == c.Table.Host:
 		c.probeHost(a)
 		return
 	}

@@ -1,11 +1,13 @@
 package core
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/dupip/dupip/agent/exchange"
+	"github.com/dupip/dupip/agent/wire"
 	"github.com/dupip/dupip/detector"
 )
 
@@ -38,31 +40,35 @@ func (c *Core) probeHost(a exchange.Probe) {
 		c.Exchange.Probed(a, refusal, now)
 		return
 	}
-	if a.Hear != (detector.MAC{}) {
-		c.Exchange.Probed(a, c.ask(a.Key.IP, now), now)
-		return
-	}
 	c.host.waiting = append(c.host.waiting, a)
 }
 
-// ask asks for an address of the node on the segment that joins the nodes.
-func (c *Core) ask(ip netip.Addr, now time.Time) detector.ProbeRefusal {
-	if c.Ask == nil {
-		return detector.ProbeRefusal{Reason: "this node hears nothing of the segment of the nodes"}
+// ask asks for an address of this node on the segment that it is on. Where that is not possible nothing is heard.
+func (c *Core) ask(a exchange.Probe, now time.Time) detector.ProbeRefusal {
+	if refusal := c.Prober.Allow(detector.Verify, a.ForOther, now); refusal != (detector.ProbeRefusal{}) {
+		return refusal
 	}
-	if err := c.Ask(ip); err != nil {
-		return detector.ProbeRefusal{Reason: err.Error(), Until: now.Add(time.Second)}
+	if c.Ask != nil {
+		err := c.Ask(c.Table.Own.DeviceOf(a.Key.Network), a.Key.IP)
+		if errors.Is(err, wire.ErrTooMany) {
+			return detector.ProbeRefusal{Reason: err.Error(), Until: now.Add(time.Second)}
+		}
+		c.Log.Debug("asked on a segment", "ip", a.Key.IP, "network", a.Key.Network, "hear", a.Hear, "error", err)
 	}
 	return detector.ProbeRefusal{}
 }
 
-// Heard takes an answer or an announcement that came in from the segment that joins the nodes.
-func (c *Core) Heard(ip netip.Addr, mac detector.MAC, at time.Time) {
-	c.Strangers.Count(ip, mac)
-	for _, key := range c.Table.Own.OnSegment(ip) {
-		c.Exchange.Heard(key, c.Table.Host, mac, at)
+// Heard takes an answer or an announcement that came in from the segment behind a device.
+func (c *Core) Heard(device string, ip netip.Addr, mac detector.MAC, at time.Time) {
+	c.Log.Debug("heard on a segment", "device", device, "ip", ip, "mac", mac)
+	segment, _ := c.Table.Own.Segment()
+	if device == segment.Device {
+		c.Strangers.Count(ip, mac)
+	}
+	for _, key := range c.Table.Own.OnSegment(device, ip) {
+		c.Exchange.Heard(key, mac, at)
 		holders, _ := c.Detector.LocalHolders(key)
-		if len(holders) > 0 && !slices.ContainsFunc(holders, func(b detector.Binding) bool { return b.Holder.MAC == mac }) {
+		if device == segment.Device && len(holders) > 0 && !slices.ContainsFunc(holders, func(b detector.Binding) bool { return b.Holder.MAC == mac }) {
 			c.Strangers.Hear(key, mac, at)
 		}
 	}

@@ -29,7 +29,7 @@ func (x *Exchange) receiveRequest(m cluster.ProbeRequest, now time.Time) {
 	r := &request{ProbeRequest: m, arrived: now, next: now}
 	local := x.find(m.Key, m.Holder)
 	held := local != nil
-	if held && local.Evidence == detector.Host {
+	if held {
 		r.hear = heardOf(local, m.Bindings)
 	}
 	switch {
@@ -131,15 +131,13 @@ func (x *Exchange) answered(s *detector.Sighting, now time.Time) {
 	}
 }
 
-// heardOf returns the MAC of the node that asks whether another node has its address, if these holders are nodes that are a conflict only if
-// they hear each other.
+// heardOf returns the MAC that the holders of the node that asks have, if they and this one are a conflict only if they hear each other.
 func heardOf(local *cluster.Binding, asking []cluster.Binding) (mac detector.MAC) {
 	for _, b := range asking {
-		if conflict, _ := detector.SameAddress(local.Holder.Place, b.Holder.Place); b.Evidence != detector.Host {
-			return detector.MAC{} // a pod has it, too
-		} else if conflict {
-			mac = b.Holder.MAC
+		if !detector.MustHear(local.Holder.Place, b.Holder.Place) {
+			return detector.MAC{} // such as a pod that has the address of the node, too
 		}
+		mac = b.Holder.MAC.Hearable()
 	}
 	return mac
 }
@@ -149,9 +147,7 @@ func (x *Exchange) hear(p detector.Probe, now time.Time) {
 	r := &request{arrived: now, next: now, hear: p.Hear, then: &p}
 	r.Key, r.From = p.Key, x.Node
 	for _, b := range x.localBindings(p.Key) {
-		if b.Evidence == detector.Host {
-			r.Holder = b.Holder.ID
-		}
+		r.Holder = b.Holder.ID
 	}
 	if x.requests.due.Len() >= maxRequests {
 		x.Dropped++
@@ -161,12 +157,14 @@ func (x *Exchange) hear(p detector.Probe, now time.Time) {
 	x.requests.add(r)
 }
 
-// Heard takes an answer for an address that a node with that MAC gave on the segment that joins the nodes.
-func (x *Exchange) Heard(key detector.Key, host detector.HolderID, mac detector.MAC, at time.Time) {
-	for _, r := range slices.Clone(x.requests.byTarget[target{key, host}]) {
-		if r.hear == mac && !at.Before(r.arrived) {
-			r.began = at
-			x.end(r, detector.Answered, "", at)
+// Heard takes an answer for an address of this node that somebody with that MAC gave on a segment.
+func (x *Exchange) Heard(key detector.Key, mac detector.MAC, at time.Time) {
+	for _, b := range x.localBindings(key) {
+		for _, r := range slices.Clone(x.requests.byTarget[target{key, b.Holder.ID}]) {
+			if r.hear == mac && !at.Before(r.arrived) {
+				r.began = at
+				x.end(r, detector.Answered, "", at)
+			}
 		}
 	}
 }
@@ -225,11 +223,11 @@ func (x *Exchange) heard(r *request, outcome detector.Outcome, reason string, no
 // answeredHere goes on when this node has heard another one: it asks that one whether it hears this node, too. If the address is the one at which this
 // node receives the reply, the other one cannot send it, and that this node answers for it is beyond doubt.
 func (x *Exchange) answeredHere(r *request, now time.Time) {
-	if r.Key.IP != x.Address {
+	b, ok := x.Detector.Holder(r.Key, r.then.Holder)
+	if r.Key.IP != x.Address || b.Evidence != detector.Host {
 		x.requestProbe(*r.then)
 		return
 	}
-	b, ok := x.Detector.Holder(r.Key, r.then.Holder)
 	if ok {
 		x.Apply(x.Detector.Observe(detector.Sighting{Key: r.Key, Holder: b.Holder, Evidence: detector.Host, Answer: true, Listed: true, At: r.began, FirstSeen: b.FirstSeen}, now), now)
 	}

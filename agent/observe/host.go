@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dupip/dupip/agent/config"
@@ -80,7 +81,10 @@ func (h *Own) find(list []links.HostAddress) (keys []hostAddress, known map[dete
 // bridge of pods.
 func (h *Own) place(address links.HostAddress) detector.Place {
 	switch {
-	case h.carriesGossip(address.Device) || address.Parent != "" && h.carriesGossip(address.Parent):
+	case h.carriesGossip(address.Device) || address.Parent != "" && h.carriesGossip(address.Parent) || h.config.Exclusive(address.IP) && h.gossip.Subnet.IsValid():
+		if !h.config.Asks() {
+			return detector.PlaceUnasked
+		}
 		return detector.PlaceUplink
 	case h.bridges[address.Device]:
 		return detector.PlaceBridge
@@ -90,6 +94,28 @@ func (h *Own) place(address links.HostAddress) detector.Place {
 
 // Segment returns the address of the node on the segment that joins the nodes, false if it has none.
 func (h *Own) Segment() (links.HostAddress, bool) { return h.gossip, h.gossip.Subnet.IsValid() }
+
+// Segments returns the devices behind which there are other nodes, or may be: none if the node is alone.
+func (h *Own) Segments() (devices []string) {
+	if !h.gossip.Subnet.IsValid() || !h.config.Asks() {
+		return nil
+	}
+	devices = []string{h.gossip.Device}
+	for _, parent := range slices.Sorted(maps.Keys(h.parents)) {
+		if !h.carriesGossip(parent) && h.config.Infers(config.SegmentNetwork(parent)) {
+			devices = append(devices, parent)
+		}
+	}
+	return devices
+}
+
+// DeviceOf returns the device behind which the segment of a network is.
+func (h *Own) DeviceOf(network string) string {
+	if device, ok := strings.CutPrefix(network, config.SegmentNetwork("")); ok {
+		return device
+	}
+	return h.gossip.Device
+}
 
 // Prefix returns an address of the node in its network with the length of its subnet, the zero Prefix if there is none.
 func (h *Own) Prefix(key detector.Key) netip.Prefix {
@@ -101,8 +127,11 @@ func (h *Own) Prefix(key detector.Key) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// OnSegment returns the keys that an address has on the segment that joins the nodes, whoever has it there.
-func (h *Own) OnSegment(ip netip.Addr) (keys []detector.Key) {
+// OnSegment returns the keys that an address has on the segment behind a device, whoever has it there.
+func (h *Own) OnSegment(device string, ip netip.Addr) (keys []detector.Key) {
+	if !h.carriesGossip(device) {
+		return []detector.Key{{Network: h.segment(device), IP: ip}}
+	}
 	keys = append(keys, hostKey(h.config, links.HostAddress{IP: ip, Device: h.gossip.Device}))
 	if second := (detector.Key{Network: config.SubnetNetwork(h.gossip.Subnet), IP: ip}); !h.gossip.Subnet.Contains(ip) {
 		keys = append(keys, second)
@@ -157,7 +186,7 @@ func (h *Own) segment(parent string) string {
 	if h.carriesGossip(parent) {
 		return config.SubnetNetwork(h.gossip.Subnet)
 	}
-	return "segment@" + parent
+	return config.SegmentNetwork(parent)
 }
 
 // set sets the node's own addresses.

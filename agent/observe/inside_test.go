@@ -55,7 +55,7 @@ func TestParentNetworks(t *testing.T) {
 		}
 	}
 	for network, scope := range map[string]config.Scope{
-		"192.168.7.0/24.100": config.Cluster, "192.168.7.0/24": config.Cluster, "192.168.7.0/24.5": config.Cluster, "fd07::/64": config.Cluster, "segment@eth1": config.Node, "net1": config.Node,
+		"192.168.7.0/24.100": config.Cluster, "192.168.7.0/24": config.Cluster, "192.168.7.0/24.5": config.Cluster, "fd07::/64": config.Cluster, "segment@eth1": config.Cluster, "net1": config.Node,
 	} {
 		if got := w.Config().Scope(network); got != scope {
 			t.Errorf("network %s: scope %s, want %s", network, got, scope)

@@ -142,6 +142,13 @@ func (i *Interface) Describe(mac [6]byte) detector.Holder {
 	}
 }
 
+// holder is [Interface.Describe] for an address.
+func (i *Interface) holder(mac [6]byte, key detector.Key) detector.Holder {
+	h := i.Describe(mac)
+	h.Given, h.Place = i.Given(key.IP), i.networks.place(key.Network)
+	return h
+}
+
 // rebase finds the base network of an interface again.
 func (i *Interface) rebase() {
 	before := i.base

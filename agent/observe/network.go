@@ -56,6 +56,14 @@ func (n *networks) base(i *Interface) string {
 	}
 }
 
+// place returns where an address of a pod is, by its network: on a segment that pods of other nodes may be on.
+func (n *networks) place(network string) detector.Place {
+	if n.config.Infers(network) {
+		return detector.PlaceSegment
+	}
+	return 0
+}
+
 // inNodesSubnet reports whether an address of a device inside of a pod is in the subnet of the nodes, on the segment that carries
 // gossip. Then it must be unique among their addresses, too. Other subnets of this node do not count, because other nodes may not
 // have them: the same address would be in another network there.

@@ -114,8 +114,7 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 		}
 		return o, false
 	}
-	s.Holder, s.FoundAtStart = i.Describe(r.MAC), i.foundAtStart(r.IP, r.VLAN)
-	s.Holder.Given = i.Given(r.IP)
+	s.Holder, s.FoundAtStart = i.holder(r.MAC, s.Key), i.foundAtStart(r.IP, r.VLAN)
 	s.Evidence = detector.Data
 	if r.Kind != bpf.Data {
 		// A gratuitous packet answers no probe of ours.
@@ -230,8 +229,7 @@ func (i *Interface) found() (all []Observation) {
 		if i.Kind != "" {
 			copy(mac[:], i.MAC)
 		}
-		holder := i.Describe(mac)
-		holder.Given = i.Given(l.ip)
+		holder := i.holder(mac, key)
 		all = append(all, Observation{Kind: Seen, Interface: i.Ref, VLAN: l.vlan, Sighting: detector.Sighting{
 			Key: key, Holder: holder, Evidence: detector.Configured, Answer: true, At: i.View.Taken, FoundAtStart: i.foundAtStart(l.ip, l.vlan),
 		}})

@@ -214,10 +214,14 @@ func (t *Table) move(i *Interface, all []Observation) []Observation {
 		}
 		key := i.Key(b.Key.IP, vlan)
 		i.addVLAN(key.Network, vlan)
-		if key == b.Key {
+		was := b.Holder.Place
+		if b.Holder.Place = t.networks.place(key.Network); key == b.Key && b.Holder.Place == was {
 			continue
 		}
-		all = append(all, withdrawn(b.Key, b.Holder.ID, "the address is in network "+key.Network+" now"), Observation{
+		if key != b.Key {
+			all = append(all, withdrawn(b.Key, b.Holder.ID, "the address is in network "+key.Network+" now"))
+		}
+		all = append(all, Observation{
 			Kind: Seen, Interface: i.Ref, VLAN: vlan,
 			Sighting: detector.Sighting{Key: key, Holder: b.Holder, Evidence: b.Evidence, At: b.LastSeen},
 		})

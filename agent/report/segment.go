@@ -49,7 +49,7 @@ func (r *Report) look(now time.Time) (l lookedAt) {
 	}
 	l.device = own.Index
 	told := make(map[detector.Key]bool)
-	for _, t := range r.Detector.Twins(r.Table.Host, now) {
+	for _, t := range r.Detector.Twins(now) {
 		l.twins, l.prefixes, told[t.Own.Key] = append(l.twins, t), append(l.prefixes, r.Table.Own.Prefix(t.Own.Key)), true
 	}
 	for _, s := range r.OnSegment(now) {
@@ -76,7 +76,7 @@ func (r *Report) findSegment(l lookedAt, members map[netip.Addr]string) {
 			Kind: document.TwoNodes, IP: t.Own.Key.IP, Book: "nodes", Since: t.Since.Round(0), HeldBy: cluster.NodeName(t.Other.Holder.ID.Node), Prefix: l.prefixes[i],
 			Gateway: t.Own.Holder.Place == detector.PlaceBridge || t.Other.Holder.Place == detector.PlaceBridge,
 		}
-		f.Interface, f.Netns = document.Text(t.Own.Holder.InterfaceName, document.MaxName), "host"
+		f.Holder = holderOf(t.Own.Holder)
 		add(f)
 	}
 	if len(l.strangers) > 0 {
@@ -86,10 +86,9 @@ func (r *Report) findSegment(l lookedAt, members map[netip.Addr]string) {
 			if known && who == "" { // it passes packets on, or is this node itself
 				continue
 			}
-			h := l.holders[i].Holder
 			f := document.Finding{
 				Kind: document.Stranger, IP: s.Key.IP, Book: "nodes", Since: s.First.Round(0), By: s.MAC, HeldBy: who,
-				Holder: document.Holder{Interface: document.Text(h.InterfaceName, document.MaxName), Netns: document.Text(h.NetnsName, document.MaxName), Pod: document.NewPod(h.Pod)},
+				Holder: holderOf(l.holders[i].Holder),
 			}
 			add(f)
 		}
@@ -102,6 +101,15 @@ func (r *Report) findSegment(l lookedAt, members map[netip.Addr]string) {
 		}
 	}
 	r.segment.Store(&found)
+}
+
+// holderOf describes the holder of a finding.
+func holderOf(h detector.Holder) document.Holder {
+	d := document.Holder{Pod: document.NewPod(h.Pod)}
+	for text, from := range map[*string]string{&d.Interface: h.InterfaceName, &d.Bridge: h.Bridge, &d.Netns: h.NetnsName} {
+		*text = document.Text(from, document.MaxName)
+	}
+	return d
 }
 
 // ownersOf returns which nodes have MACs on a device, by the kernel's neighbour entries of their addresses. It is empty for gateways, and for the

@@ -1,4 +1,4 @@
-// Package wire asks and listens on the segment that joins the nodes: who else answers there for an address of this node.
+// Package wire asks and listens on the segments behind devices of the node: who else answers there for an address of this node, or of a pod of it.
 //
 // It sees ARP and neighbour advertisements only, by sockets of the kernel, so other packets cost nothing, and knows nothing of conflicts. It
 // asks for addresses that this node has itself: no neighbour entry is made or changed, neither here nor at those that answer.
@@ -24,7 +24,6 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
-	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/internal/bounds"
@@ -34,85 +33,117 @@ const (
 	// At most so many questions are asked: other nodes decide when, and all nodes of the segment hear those for IPv4.
 	questionsPerSecond, questionsBurst = 20, 60
 	maxHeard                           = 256 // that wait for the agent
+	maxPorts                           = 16  // devices that are listened on
 )
 
 var (
 	tooManyQuestions = bounds.New("questions on the segment of the nodes")
 	tooManyHeard     = bounds.New("answers on the segment of the nodes")
+	tooManyPorts     = bounds.New("devices with segments of nodes")
 )
 
 // Heard is an answer, or an announcement, that came in for an address.
 type Heard struct {
-	IP  netip.Addr
-	MAC detector.MAC
-	At  time.Time
+	Device string
+	IP     netip.Addr
+	MAC    detector.MAC
+	At     time.Time
 }
 
-// Wire is the segment that joins the nodes. Its methods are safe for concurrent use.
+// Wire is the segments behind devices of the node. Its methods are safe for concurrent use.
 type Wire struct {
 	log   *slog.Logger
 	heard chan Heard
 	limit *rate.Limiter
 
-	mu  sync.Mutex
-	own []netip.Addr      // see Watch
-	now links.HostAddress // the device that is listened on
-	arp *packet.Conn
-	ndp *ndp.Conn
-	err error // why the device cannot be listened on
+	mu    sync.Mutex
+	own   []netip.Addr // see Watch
+	ports map[string]*port
+}
+
+// port is one device that is listened on.
+type port struct {
+	device net.Interface
+	arp    *packet.Conn
+	ndp    *ndp.Conn
+	err    error // why the device cannot be listened on
 }
 
 // New returns a Wire without a device.
 func New(log *slog.Logger) *Wire {
-	return &Wire{log: log, heard: make(chan Heard, maxHeard), limit: rate.NewLimiter(questionsPerSecond, questionsBurst), err: errors.New("this node has no address on a segment of nodes")}
+	return &Wire{log: log, heard: make(chan Heard, maxHeard), limit: rate.NewLimiter(questionsPerSecond, questionsBurst), ports: make(map[string]*port)}
 }
 
 // Heard returns the channel of what is heard.
 func (w *Wire) Heard() <-chan Heard { return w.heard }
 
-// Follow listens on the device of an address from now on, if it is another one than before. Without an IPv6 address on the device nothing is
-// heard for IPv6: that is tried again each time.
-func (w *Wire) Follow(at links.HostAddress) {
+// Follow listens on these devices from now on, at most maxPorts of them. One that was made anew is opened again; without an IPv6 address nothing is
+// heard for IPv6, which is tried again each time.
+func (w *Wire) Follow(devices []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if at.Index != w.now.Index || at.Device != w.now.Device || string(at.MAC) != string(w.now.MAC) || w.arp == nil {
-		w.close()
-		before := w.err
-		if w.now, w.err = at, w.openARP(at); w.err != nil && (before == nil || before.Error() != w.err.Error()) {
-			w.log.Info("this node does not hear the segment of the nodes: an address that two nodes have is told, and not proved", "error", w.err)
+	if more := len(devices) - maxPorts; more > 0 {
+		tooManyPorts.Exceeded(more)
+		devices = devices[:maxPorts]
+	}
+	for name, p := range w.ports {
+		if !slices.Contains(devices, name) {
+			p.close()
+			delete(w.ports, name)
 		}
 	}
-	if w.ndp == nil && w.err == nil {
-		w.openNDP(at.Index)
+	for _, name := range devices {
+		p := w.ports[name]
+		if p == nil {
+			p = new(port)
+			w.ports[name] = p
+		}
+		w.open(p, name)
 	}
 }
 
-func (w *Wire) openARP(at links.HostAddress) error {
-	if len(at.MAC) != len(detector.MAC{}) {
-		return fmt.Errorf("%s has no Ethernet address", at.Device)
+// open opens the sockets of a device that are not open, or those of an earlier device of that name.
+func (w *Wire) open(p *port, name string) {
+	before := p.err
+	device, err := net.InterfaceByName(name)
+	switch {
+	case err != nil:
+		p.close()
+		p.err = fmt.Errorf("listening on %s: %w", name, err)
+	case p.arp == nil || device.Index != p.device.Index || !slices.Equal(device.HardwareAddr, p.device.HardwareAddr):
+		p.close()
+		p.device = *device
+		p.err = w.openARP(p)
+	}
+	if p.err != nil && before == nil {
+		w.log.Info("this node does not hear a segment: an address that two nodes have there is told, and not proved", "device", name, "error", p.err)
+	}
+	if p.ndp == nil && p.err == nil {
+		w.openNDP(p)
+	}
+}
+
+func (w *Wire) openARP(p *port) error {
+	if len(p.device.HardwareAddr) != len(detector.MAC{}) {
+		return fmt.Errorf("%s has no Ethernet address", p.device.Name)
 	}
 	filter, err := bpf.Assemble(filterOf(w.own))
 	if err != nil {
 		return fmt.Errorf("assembling the filter of answers: %w", err)
 	}
-	device := &net.Interface{Index: at.Index, Name: at.Device, HardwareAddr: at.MAC}
-	conn, err := packet.Listen(device, packet.Raw, int(ethernet.EtherTypeARP), &packet.Config{Filter: filter})
+	conn, err := packet.Listen(&p.device, packet.Raw, int(ethernet.EtherTypeARP), &packet.Config{Filter: filter})
 	if err != nil {
-		return fmt.Errorf("listening on %s: %w", at.Device, err)
+		return fmt.Errorf("listening on %s: %w", p.device.Name, err)
 	}
-	w.arp = conn
-	go w.readARP(conn)
+	p.arp = conn
+	go w.readARP(conn, p.device.Name)
 	return nil
 }
 
 var allNodes = netip.MustParseAddr("ff02::1")
 
-func (w *Wire) openNDP(index int) {
-	device, err := net.InterfaceByIndex(index)
-	if err != nil {
-		return
-	}
-	conn, _, err := ndp.Listen(device, ndp.LinkLocal)
+func (w *Wire) openNDP(p *port) {
+	conn, _, err := ndp.Listen(&p.device, ndp.LinkLocal)
 	if err != nil {
 		return
 	}
@@ -124,8 +155,18 @@ func (w *Wire) openNDP(index int) {
 		return
 	}
 	_ = conn.JoinGroup(allNodes) // else only answers are heard
-	w.ndp = conn
-	go w.readNDP(conn)
+	p.ndp = conn
+	go w.readNDP(conn, p.device.Name)
+}
+
+func (p *port) close() {
+	if p.arp != nil {
+		p.arp.Close()
+	}
+	if p.ndp != nil {
+		p.ndp.Close()
+	}
+	p.arp, p.ndp = nil, nil
 }
 
 // maxWatched bounds the addresses for which requests are heard, too.
@@ -146,62 +187,62 @@ func (w *Wire) Watch(ips []netip.Addr) {
 		return
 	}
 	w.own = own
-	if filter, err := bpf.Assemble(filterOf(own)); err == nil && w.arp != nil {
-		if err := w.arp.SetBPF(filter); err != nil {
-			w.log.Debug("changing the filter of answers failed", "device", w.now.Device, "error", err)
+	filter, err := bpf.Assemble(filterOf(own))
+	if err != nil {
+		return
+	}
+	for name, p := range w.ports {
+		if p.arp == nil {
+			continue
+		}
+		if err := p.arp.SetBPF(filter); err != nil {
+			w.log.Debug("changing the filter of answers failed", "device", name, "error", err)
 		}
 	}
 }
 
 // Close ends listening.
 func (w *Wire) Close() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.close()
+	w.Follow(nil)
 	return nil
 }
 
-func (w *Wire) close() {
-	if w.arp != nil {
-		w.arp.Close()
-	}
-	if w.ndp != nil {
-		w.ndp.Close()
-	}
-	w.arp, w.ndp = nil, nil
-}
+// ErrTooMany says that a question was not asked, because there were too many.
+var ErrTooMany = errors.New("too many questions on the segments of nodes")
 
-// Ask asks for an address of this node with an ARP probe (RFC 5227), or a neighbour solicitation from the device's own address: this node has
-// no neighbour entry of its own address, and does not make one of the answer. The source is the device's own MAC, because switches may refuse others.
-func (w *Wire) Ask(ip netip.Addr) error {
+// Ask asks behind a device for an address that this node or a pod of it has, with an ARP probe (RFC 5227), or a neighbour solicitation from the device's
+// own address: the node has no neighbour entry of it on that device, and does not make one of the answer. The source is the device's own MAC, because
+// switches may refuse others. Pods behind the same device do not hear it.
+func (w *Wire) Ask(device string, ip netip.Addr) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.err != nil {
-		return w.err
+	p := w.ports[device]
+	if p == nil || p.err != nil {
+		return fmt.Errorf("%s is not listened on", device)
 	}
 	if !w.limit.Allow() {
 		tooManyQuestions.Exceeded(1)
-		return errors.New("too many questions on the segment of the nodes")
+		return ErrTooMany
 	}
 	var err error
 	switch {
 	case ip.Is4():
 		var frame []byte
-		if frame, err = probe.Frame(probe.Target{IP: ip, Source: [6]byte(w.now.MAC)}); err == nil {
-			_, err = w.arp.WriteTo(frame, &packet.Addr{HardwareAddr: ethernet.Broadcast})
+		if frame, err = probe.Frame(probe.Target{IP: ip, Source: [6]byte(p.device.HardwareAddr)}); err == nil {
+			_, err = p.arp.WriteTo(frame, &packet.Addr{HardwareAddr: ethernet.Broadcast})
 		}
-	case w.ndp == nil:
-		return fmt.Errorf("%s has no link-local address", w.now.Device)
+	case p.ndp == nil:
+		return fmt.Errorf("%s has no link-local address", device)
 	default:
 		var group netip.Addr
 		if group, err = ndp.SolicitedNodeMulticast(ip); err == nil {
-			err = w.ndp.WriteTo(&ndp.NeighborSolicitation{
-				TargetAddress: ip, Options: []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: w.now.MAC}},
+			err = p.ndp.WriteTo(&ndp.NeighborSolicitation{
+				TargetAddress: ip, Options: []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: p.device.HardwareAddr}},
 			}, nil, group)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("asking for %s on %s: %w", ip, w.now.Device, err)
+		return fmt.Errorf("asking for %s on %s: %w", ip, device, err)
 	}
 	return nil
 }
@@ -233,7 +274,7 @@ func filterOf(own []netip.Addr) []bpf.Instruction {
 	return append(list, refuse)
 }
 
-func (w *Wire) readARP(conn *packet.Conn) {
+func (w *Wire) readARP(conn *packet.Conn, device string) {
 	buffer := make([]byte, 128)
 	for {
 		n, _, err := conn.ReadFrom(buffer)
@@ -246,12 +287,12 @@ func (w *Wire) readARP(conn *packet.Conn) {
 		var frame ethernet.Frame
 		var message arp.Packet
 		if frame.UnmarshalBinary(buffer[:n]) == nil && message.UnmarshalBinary(frame.Payload) == nil {
-			w.hear(message.SenderIP, message.SenderHardwareAddr)
+			w.hear(device, message.SenderIP, message.SenderHardwareAddr)
 		}
 	}
 }
 
-func (w *Wire) readNDP(conn *ndp.Conn) {
+func (w *Wire) readNDP(conn *ndp.Conn, device string) {
 	for {
 		message, _, _, err := conn.ReadFrom()
 		if errors.As(err, new(net.Error)) { // of the socket, and not of a malformed message
@@ -263,18 +304,18 @@ func (w *Wire) readNDP(conn *ndp.Conn) {
 		}
 		for _, option := range advertisement.Options {
 			if target, ok := option.(*ndp.LinkLayerAddress); ok && target.Direction == ndp.Target {
-				w.hear(advertisement.TargetAddress, target.Addr)
+				w.hear(device, advertisement.TargetAddress, target.Addr)
 			}
 		}
 	}
 }
 
-func (w *Wire) hear(ip netip.Addr, mac net.HardwareAddr) {
+func (w *Wire) hear(device string, ip netip.Addr, mac net.HardwareAddr) {
 	if len(mac) != len(detector.MAC{}) {
 		return
 	}
 	select {
-	case w.heard <- Heard{ip, detector.MAC(mac), time.Now()}:
+	case w.heard <- Heard{device, ip, detector.MAC(mac), time.Now()}:
 	default:
 		tooManyHeard.Exceeded(1)
 	}

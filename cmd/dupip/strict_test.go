@@ -189,7 +189,7 @@ func TestConfigCheck(t *testing.T) {
 		{"-", string(text), "standard input" + said, ""},
 		{empty, "", empty + ": OK\nnetworks            none\nshared              none\nignored interfaces  none\n" + strings.Replace(limits, "1000 b", "65536 b", 1), ""},
 		{bad, "", "", bad + `: line 2: shared[0]: "10.0.0.1/8" has bits set after the prefix; write 10.0.0.0/8 for the whole of it, or 10.0.0.1/32 for the address alone` +
-			"\n" + bad + `: line 3: unknown key "limit"; the keys here are networks, shared, ignore, limits`},
+			"\n" + bad + `: line 3: unknown key "limit"; the keys here are networks, shared, exclusive, segments, ignore, limits`},
 		{"-", "shared: x", "", "standard input: line 1: shared: `x` is not a list; write one entry per line, each after a -"},
 		{dir, "", "", dir + ": is not a regular file; name one"},
 		{filepath.Join(dir, "none"), "", "", "stat " + filepath.Join(dir, "none") + ": no such file or directory"},

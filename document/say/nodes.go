@@ -88,6 +88,9 @@ func (v *voice) twoNodesSteps() (list []document.Step) {
 
 // onTwoNodes says what a finding about an address of two nodes means.
 func onTwoNodes(f document.Finding) (text string, steps []document.Step) {
+	if f.Netns != hostNetns {
+		return onTwoSegments(f)
+	}
 	on := func(s document.Step) { s.Node = f.Node; steps = append(steps, s) }
 	take := document.Step{
 		Text: fmt.Sprintf("Take it from %s there", f.Interface), Cuts: "what reaches that node by " + f.IP.String(),
@@ -113,6 +116,27 @@ func onTwoNodes(f document.Finding) (text string, steps []document.Step) {
 		on(take)
 	}
 	return text, append(steps, meantTwice(f))
+}
+
+// hostNetns is what the netns of the node itself is called.
+const hostNetns = "host"
+
+// onTwoSegments says what a finding about an address of two pods means that are on segments of which nobody knows whether they are one.
+func onTwoSegments(f document.Finding) (text string, steps []document.Step) {
+	device := cmp.Or(f.Bridge, "its device")
+	text = fmt.Sprintf("%s on node %s has %s behind %s, and so has a pod of node %s. Neither was heard answering on the other's segment: either these are two segments, or one of the pods does not answer.",
+		cmp.Or(f.Pod.String(), "netns "+f.Netns), f.Node, f.IP, device, f.HeldBy)
+	if !plainDevice(f.Bridge) {
+		return text, []document.Step{{Text: "Declare in the configuration whether the nodes are on one segment there"}}
+	}
+	declare := func(scope, name string) string {
+		return fmt.Sprintf("networks:\n  - {name: %s, scope: %s, match: {bridges: [%q]}}\n", name, scope, f.Bridge)
+	}
+	const file = "the configuration (--config)"
+	return text, []document.Step{
+		{If: fmt.Sprintf("If %s of the nodes is one segment", device), Text: "Add this to the configuration of all nodes: then a duplicate there is a conflict", Command: declare("cluster", "storage"), File: file},
+		{If: "If each node has a segment of its own there", Text: "Nothing is wrong. Add this to the configuration of all nodes", Command: declare("node", "storage"), File: file},
+	}
 }
 
 // meantTwice declares that several nodes are meant to have an address.

@@ -132,7 +132,9 @@ func TestWordsOfFindings(t *testing.T) {
 		case document.TwoNodes:
 			static, gateway := finding(kind), finding(kind)
 			static.Prefix, gateway.Prefix, gateway.Gateway, gateway.Interface = netip.MustParsePrefix("10.1.2.5/24"), netip.MustParsePrefix("10.1.2.5/24"), true, "cni0"
-			cases = []named{{"", finding(kind)}, {", installed so", static}, {", a gateway of pods", gateway}}
+			pod := finding(kind)
+			pod.Holder = document.Holder{Node: "n1", Interface: "net1", Bridge: "eth1", Netns: "cni-1", Pod: holder("web-0").Pod}
+			cases = []named{{"", finding(kind)}, {", installed so", static}, {", a gateway of pods", gateway}, {", of pods", pod}}
 		case document.Stranger:
 			pod, known := finding(kind), finding(kind)
 			pod.Pod, known.HeldBy = holder("web-0").Pod, "n2"

@@ -142,8 +142,7 @@ func (t *Table) conflicting(s *sender, b *cluster.Binding, o *record) bool {
 
 // areNodes reports whether two holders are nodes that may have one address.
 func areNodes(a, b *cluster.Binding) bool {
-	_, told := detector.SameAddress(a.Holder.Place, b.Holder.Place)
-	return a.Evidence == detector.Host && b.Evidence == detector.Host && !told
+	return a.Evidence == detector.Host && b.Evidence == detector.Host && !detector.Told(a.Holder.Place, b.Holder.Place)
 }
 
 // there reports that a node was not booted anew.

@@ -57,6 +57,7 @@ func (c converter) complete(b *cluster.Binding) {
 	for _, text := range h.Texts() {
 		*text = Clean(*text, c.text)
 	}
+	h.Place = h.Place.Known()
 	if h.Given > detector.GivenNo {
 		h.Given = detector.GivenUnknown
 	}
@@ -66,7 +67,7 @@ func (c converter) complete(b *cluster.Binding) {
 
 // brief converts a binding that supports a suspicion, and leaves out what only its own node may say of the holder.
 func (c converter) brief(b *cluster.Binding) bool {
-	b.Holder, b.FoundAtStart, b.Life = detector.Holder{ID: b.Holder.ID, MAC: b.Holder.MAC, Place: b.Holder.Place}, false, 0
+	b.Holder, b.FoundAtStart, b.Life = detector.Holder{ID: b.Holder.ID, MAC: b.Holder.MAC, Place: b.Holder.Place.Known()}, false, 0
 	b.Holder.ID.Node = cmp.Or(Clean(b.Holder.ID.Node, maxNodeID), c.sender)
 	c.past(&b.FirstSeen, &b.LastSeen)
 	b.Occurrences = max(b.Occurrences, 0)

@@ -46,6 +46,24 @@ var foundNodes = []Scenario{
 	}},
 }
 
+// foundSegments are duplicates on a second segment that joins the nodes, which nobody has declared.
+var foundSegments = []Scenario{
+	with(lab.Macvlan, Scenario{ID: "D46", Want: Found, Nodes: 3, Text: "macvlan devices on a second network of the nodes", Play: onSecondSegment(lab.Macvlan)}),
+	with(lab.IPVlan, Scenario{ID: "D46", Want: Found, Nodes: 2, Text: "ipvlan devices on a second network of the nodes", Play: onSecondSegment(lab.IPVlan)}),
+}
+
+func onSecondSegment(kind string) func(s *Stage) {
+	return func(s *Stage) {
+		s.secondUplinks("10.52.0.", "fd00:52::")
+		ips := lab.IPs("10.52.7.7", "fd00:52::7")
+		options := lab.PodOptions{Style: lab.Inside, Device: kind, Parent: "eth1", Addrs: ips}
+		older := s.Pod("older", options)
+		s.Sees(older, ips...)
+		newcomer := s.PodOn(s.Actors[1], "newcomer", options)
+		s.Finds(newcomer.Started, []*lab.Pod{older, newcomer}, ips...)
+	}
+}
+
 // quietNodes are addresses that two nodes have lawfully.
 var quietNodes = []Scenario{
 	{ID: "Q53", Want: Quiet, Nodes: 2, MaySuspect: true, Text: "fail-overs of a virtual address that overlap for 2 s", Play: func(s *Stage) {

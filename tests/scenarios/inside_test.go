@@ -146,12 +146,16 @@ var foundInside = slices.Concat(
 
 // quietInside are lawful pods with such devices.
 var quietInside = []Scenario{
-	with(lab.Macvlan, Scenario{ID: "Q47", Want: Quiet, Nodes: 2, Text: "on a segment of one node only, the same addresses on the other's", Play: func(s *Stage) {
+	with(lab.Macvlan, Scenario{ID: "Q47", Want: Quiet, Nodes: 2, MaySuspect: true, Text: "on a segment of one node only, the same addresses on the other's: a finding", Play: func(s *Stage) {
 		ips := lab.IPs("10.7.0.7", "fd07::7")
 		for _, a := range s.Actors {
 			s.Do(a.Node.AddSegment("eth1"))
 			p := s.PodOn(a, "own-"+a.Node.ShortName(), lab.PodOptions{Style: lab.Inside, Parent: "eth1", Addrs: ips})
 			s.Sees(p, ips...)
+		}
+		for _, ip := range ips {
+			s.finds2(s.Actors[0], s.Actors[1], ip, false)
+			s.finds2(s.Actors[1], s.Actors[0], ip, false)
 		}
 	}}),
 	with(lab.Macvlan, Scenario{
