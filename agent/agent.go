@@ -176,7 +176,7 @@ func (a *Agent) assemble(c *config.Config) error {
 		Probe:  probe.Options{Sender: a.sender, Source: probe.Source(a.node.Name, a.node.Boot), Rescan: a.watcher.Refresh},
 		Forget: a.observer.Forget, HostAddresses: links.ListHostAddresses, Ask: a.wire.Ask, Settled: a.watcher.Settled, Unnamed: a.pods.Relist,
 	})
-	l.wire = a.wire
+	l.heard, l.listen = a.wire.Heard(), a.wire.Follow
 	l.events, l.pods, l.store, l.cluster, l.ready = a.watcher.Events(), a.pods, a.store, a.cluster, a.opts.Ready
 	if a.opts.Capture != Off {
 		l.captures = capture.New(capture.Options{

@@ -28,9 +28,10 @@ type loop struct {
 	events   <-chan links.Event
 	pods     *pods.Resolver
 	store    *state.Store
-	wire     *wire.Wire
-	segments []string // that are listened to
-	cluster  Cluster  // nil for an agent alone
+	heard    <-chan wire.Heard
+	listen   func(devices []string) // [wire.Wire.Follow], nil if nothing is listened to
+	segments []string               // that are listened to
+	cluster  Cluster                // nil for an agent alone
 
 	operations chan func()
 	stopped    chan struct{}
@@ -80,7 +81,7 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record, frames <-chan
 			l.captures.Add(frame)
 		case event := <-l.events:
 			l.update(event)
-		case heard := <-l.wire.Heard():
+		case heard := <-l.heard:
 			l.Heard(heard.Device, heard.IP, heard.MAC, heard.At)
 		case <-l.pods.Changed():
 			for _, change := range l.pods.Changes(maxNames) {
@@ -103,9 +104,9 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record, frames <-chan
 // update takes an event of the watcher.
 func (l *loop) update(event links.Event) {
 	l.Update(event)
-	if segments := l.Table.Own.Segments(); event.Kind == links.HostAddresses || !slices.Equal(segments, l.segments) {
+	if segments := l.Table.Own.Segments(); l.listen != nil && (event.Kind == links.HostAddresses || !slices.Equal(segments, l.segments)) {
 		l.segments = segments
-		l.wire.Follow(segments)
+		l.listen(segments)
 	}
 }
 

@@ -162,11 +162,19 @@ var NormalDrops = map[string]string{
 
 // Configuration is what "dupip config check" prints: what a configuration file says, with the defaults.
 type Configuration struct {
-	File     string          `json:"file"`
-	Networks []NetworkStatus `json:"networks"`
-	Shared   []string        `json:"shared"`            // addresses and CIDRs
-	Ignored  []string        `json:"ignoredInterfaces"` // patterns
-	Limits   Limits          `json:"limits"`
+	File      string          `json:"file"`
+	Networks  []NetworkStatus `json:"networks"`
+	Shared    []string        `json:"shared"`    // addresses and CIDRs
+	Exclusive []string        `json:"exclusive"` // the same
+	Segments  SegmentsStatus  `json:"segments"`
+	Ignored   []string        `json:"ignoredInterfaces"` // patterns
+	Limits    Limits          `json:"limits"`
+}
+
+// SegmentsStatus says what is done on segments that nodes are on.
+type SegmentsStatus struct {
+	Ask   bool `json:"ask"`   // somebody is asked there
+	Infer bool `json:"infer"` // which second segments are one is found out
 }
 
 // Limits are those of the configuration, by the keys of the file.

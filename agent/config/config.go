@@ -136,10 +136,14 @@ func (c *Config) Infers(network string) bool {
 	return strings.HasPrefix(network, segmentPrefix) && c.segments.Infer != "off" && c.Asks()
 }
 
-// SharedRanges returns what may have many holders, in the order of the file.
-func (c *Config) SharedRanges() []netip.Prefix {
-	var all []netip.Prefix
-	for _, s := range cmp.Or(c, &none).shared {
+// SharedRanges returns what may have many holders, in the order of the file, ExclusiveRanges what one node at a time may have.
+func (c *Config) SharedRanges() []netip.Prefix { return prefixes(cmp.Or(c, &none).shared) }
+
+// ExclusiveRanges: see [Config.SharedRanges].
+func (c *Config) ExclusiveRanges() []netip.Prefix { return prefixes(cmp.Or(c, &none).exclusive) }
+
+func prefixes(list []addressOrCIDR) (all []netip.Prefix) {
+	for _, s := range list {
 		all = append(all, s.Prefix)
 	}
 	return all
@@ -202,7 +206,7 @@ func anyMatch(patterns []pattern, name string) bool {
 // canonical returns the form of an address that is compared with prefixes.
 func canonical(ip netip.Addr) netip.Addr { return ip.Unmap().WithZone("") }
 
-func containsIP[T interface{ Contains(netip.Addr) bool }](prefixes []T, ip netip.Addr) bool {
+func containsIP[T interface{ Contains(netip.Addr) bool }](list []T, ip netip.Addr) bool {
 	ip = canonical(ip)
-	return slices.ContainsFunc(prefixes, func(p T) bool { return p.Contains(ip) })
+	return slices.ContainsFunc(list, func(p T) bool { return p.Contains(ip) })
 }

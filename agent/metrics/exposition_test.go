@@ -98,7 +98,7 @@ func TestBeforeAnythingHappened(t *testing.T) {
 	})
 	got := families(t, m)
 	for name, series := range map[string]int{
-		conflicts.name: 6, conflictsTotal.name: 3, conflictInfoOmitted.name: 1, conflictsResolved.name: 1, suspicions.name: 1,
+		conflicts.name: 8, conflictsTotal.name: 4, conflictInfoOmitted.name: 1, conflictsResolved.name: 1, suspicions.name: 1,
 		suspicionsFaded.name: 1, bindings.name: 6, interfaces.name: 12, refusedPackets.name: 4, dadFailed.name: 1, scrapeErrors.name: 1,
 		gossipMembers.name: 4, gossipReporters.name: 1, gossipNamesakes.name: 1, gossipLeases.name: 1, gossipUnacked.name: 1, gossipKept.name: 1, gossipDropped.name: 0,
 		gossipSent.name: 0, gossipReceived.name: 0, gossipProblems.name: 1,

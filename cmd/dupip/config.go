@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -49,14 +50,22 @@ func loadConfig(stdin io.Reader, path string) (*config.Config, string, error) {
 	return c, path, err
 }
 
+// texts are addresses and CIDRs as the file may have them.
+func texts(ranges []netip.Prefix) []string {
+	all := []string{}
+	for _, p := range ranges {
+		all = append(all, strings.TrimSuffix(p.String(), fmt.Sprintf("/%d", p.Addr().BitLen())))
+	}
+	return all
+}
+
 func configuration(c *config.Config, name string) document.Configuration {
-	doc := document.Configuration{File: name, Networks: []document.NetworkStatus{}, Shared: []string{}, Limits: document.Limits(c.Limits())}
+	doc := document.Configuration{File: name, Networks: []document.NetworkStatus{}, Limits: document.Limits(c.Limits())}
 	for _, n := range c.Networks() {
 		doc.Networks = append(doc.Networks, document.NetworkStatus{Name: n.Name, Scope: string(n.Scope), Solicit: n.Solicit})
 	}
-	for _, p := range c.SharedRanges() {
-		doc.Shared = append(doc.Shared, strings.TrimSuffix(p.String(), fmt.Sprintf("/%d", p.Addr().BitLen())))
-	}
+	doc.Shared, doc.Exclusive = texts(c.SharedRanges()), texts(c.ExclusiveRanges())
+	doc.Segments = document.SegmentsStatus{Ask: c.Asks(), Infer: c.Infers(config.SegmentNetwork(""))}
 	doc.Ignored = append([]string{}, c.IgnoredPatterns()...)
 	return doc
 }

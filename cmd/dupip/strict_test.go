@@ -174,12 +174,12 @@ func TestConfigCheck(t *testing.T) {
 		return path
 	}
 	good := write("good.yaml", "networks: [{name: storage, solicit: off, match: {peers: [net1]}}, {name: net1@br1}]\n"+
-		"shared: [10.0.0.53, 10.96.0.0/12]\nignore: {interfaces: [\"veth-test*\"]}\nlimits: {bindings: 1000}\n")
+		"shared: [10.0.0.53, 10.96.0.0/12]\nexclusive: [203.0.113.0/24]\nsegments: {ask: off}\nignore: {interfaces: [\"veth-test*\"]}\nlimits: {bindings: 1000}\n")
 	bad := write("bad.yaml", "shared:\n  - 10.0.0.1/8\nlimit: {}\n")
 	empty := write("empty.yaml", "")
 	const limits = "limits              1000 bindings, 256 for one interface; 1000 resolved\n                    conflicts; 1000 verifying and 100 refreshing probes a second\n"
 	const said = ": OK\nnetworks            storage (one in the cluster, not probed), net1@br1 (one on\n                    each node)\n" +
-		"shared              10.0.0.53, 10.96.0.0/12\nignored interfaces  veth-test*\n" + limits
+		"shared              10.0.0.53, 10.96.0.0/12\nexclusive           203.0.113.0/24\nsegments            not asked; not inferred\nignored interfaces  veth-test*\n" + limits
 	text, err := os.ReadFile(good)
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestConfigCheck(t *testing.T) {
 	for _, test := range []struct{ file, stdin, want, wantErr string }{
 		{good, "", good + said, ""},
 		{"-", string(text), "standard input" + said, ""},
-		{empty, "", empty + ": OK\nnetworks            none\nshared              none\nignored interfaces  none\n" + strings.Replace(limits, "1000 b", "65536 b", 1), ""},
+		{empty, "", empty + ": OK\nnetworks            none\nshared              none\nexclusive           none\nsegments            asked; inferred\nignored interfaces  none\n" + strings.Replace(limits, "1000 b", "65536 b", 1), ""},
 		{bad, "", "", bad + `: line 2: shared[0]: "10.0.0.1/8" has bits set after the prefix; write 10.0.0.0/8 for the whole of it, or 10.0.0.1/32 for the address alone` +
 			"\n" + bad + `: line 3: unknown key "limit"; the keys here are networks, shared, exclusive, segments, ignore, limits`},
 		{"-", "shared: x", "", "standard input: line 1: shared: `x` is not a list; write one entry per line, each after a -"},
@@ -211,6 +211,11 @@ func TestConfigCheck(t *testing.T) {
   "file": "standard input",
   "networks": [],
   "shared": [],
+  "exclusive": [],
+  "segments": {
+    "ask": true,
+    "infer": true
+  },
   "ignoredInterfaces": [],
   "limits": {
     "bindings": 65536,

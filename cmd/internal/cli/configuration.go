@@ -9,6 +9,14 @@ import (
 	"github.com/dupip/dupip/document/say"
 )
 
+// either is yes or no.
+func either(is bool, yes, no string) string {
+	if is {
+		return yes
+	}
+	return no
+}
+
 // Configuration prints what a configuration file says.
 func (p *Printer) Configuration(c document.Configuration) {
 	var networks []string
@@ -27,6 +35,8 @@ func (p *Printer) Configuration(c document.Configuration) {
 	for _, line := range []struct{ what, text string }{
 		{"networks", strings.Join(networks, ", ")},
 		{"shared", strings.Join(c.Shared, ", ")},
+		{"exclusive", strings.Join(c.Exclusive, ", ")},
+		{"segments", either(c.Segments.Ask, "asked", "not asked") + "; " + either(c.Segments.Infer, "inferred", "not inferred")},
 		{"ignored interfaces", strings.Join(c.Ignored, ", ")},
 		{"limits", fmt.Sprintf("%s, %d for one interface; %s; %d verifying and %d refreshing probes a second",
 			say.Plural(l.Bindings, "binding", "bindings"), l.BindingsPerInterface,

@@ -18,11 +18,15 @@ const nodesEvery = time.Second
 // findingEvent is the Event of a kind of findings. In the note OTHER is the other node.
 type findingEvent struct{ reason, note string }
 
+const elsewhere = "Another machine has an address of this node, or of a pod on it, too."
+
 const unreserved = "Pods of this node have addresses that IPAM has not reserved and may give out again."
 
 // agentEvents are those of findings that agents have, by kind.
 var agentEvents = map[string]findingEvent{
 	document.Unreserved: {ReasonUnreserved, unreserved},
+	document.TwoNodes:   {ReasonElsewhere, elsewhere},
+	document.Stranger:   {ReasonElsewhere, elsewhere},
 	document.Misrouted:  {ReasonMisrouted, "Packets from this node to pods of other nodes go to another node than the pod's."},
 }
 

@@ -29,6 +29,7 @@ const (
 	ReasonRange      = "SharedPodRange"      // on a node, which gives out the same addresses as another one
 	ReasonUnreserved = "UnreservedIP"        // on a node
 	ReasonMisrouted  = "MisroutedIP"         // on a node, whose routes lead to the wrong node
+	ReasonElsewhere  = "IPElsewhere"         // on a node: another machine seems to have an address that is there, too
 	// On a node, by the books of the API server.
 	ReasonMisbooked = "MisbookedIP" // its pods' addresses are reserved on another node
 	ReasonStale     = "StaleIPAM"   // its IPAM's object belongs to an earlier node of its name

@@ -37,9 +37,11 @@ has bits set after the prefix; for the address alone write {{ first $parts }}/{{
 
 {{- define "dupip.checkConfig" -}}
 {{- $c := .Values.config -}}
-{{- range $ip := $c.shared -}}
+{{- range $key := list "shared" "exclusive" -}}
+{{- range $ip := get $c $key | default list -}}
 {{- if not (include "dupip.hex" $ip) -}}
-{{- with include "dupip.cidrProblem" $ip }}{{ fail (printf "config.shared: %q %s" $ip .) }}{{ end -}}
+{{- with include "dupip.cidrProblem" $ip }}{{ fail (printf "config.%s: %q %s" $key $ip .) }}{{ end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- $patterns := dig "interfaces" list ($c.ignore | default dict) -}}
