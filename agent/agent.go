@@ -276,8 +276,9 @@ func (a *Agent) onSegment(l *loop) func(time.Time) []wire.Stranger {
 		return nil
 	}
 	return func(now time.Time) []wire.Stranger {
-		a.wire.Follow(l.Table.Own.Segments())
-		a.wire.Watch(l.OnSegment())
+		a.wire.Follow(l.Table.Own.Segments(), l.OnSegment())
+		others := slices.DeleteFunc(a.cluster.Members(), func(m cluster.Member) bool { return m.Self })
+		l.AskStrangers(len(others) > 0 && !slices.ContainsFunc(others, cluster.Member.Live))
 		return l.Strangers.List(now)
 	}
 }

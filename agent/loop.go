@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -29,9 +30,9 @@ type loop struct {
 	pods     *pods.Resolver
 	store    *state.Store
 	heard    <-chan wire.Heard
-	listen   func(devices []string) // [wire.Wire.Follow], nil if nothing is listened to
-	segments []string               // that are listened to
-	cluster  Cluster                // nil for an agent alone
+	listen   func(devices []string, own []netip.Addr) // [wire.Wire.Follow], nil if nothing is listened to
+	segments []string                                 // that are listened to
+	cluster  Cluster                                  // nil for an agent alone
 
 	operations chan func()
 	stopped    chan struct{}
@@ -106,7 +107,7 @@ func (l *loop) update(event links.Event) {
 	l.Update(event)
 	if segments := l.Table.Own.Segments(); l.listen != nil && (event.Kind == links.HostAddresses || !slices.Equal(segments, l.segments)) {
 		l.segments = segments
-		l.listen(segments)
+		l.listen(segments, l.OnSegment())
 	}
 }
 

@@ -74,6 +74,23 @@ func (c *Core) Heard(device string, ip netip.Addr, mac detector.MAC, at time.Tim
 	}
 }
 
+// AskStrangers asks for the addresses of the node itself that somebody else was heard with: who took one may be heard once only; and for the one
+// at which it receives gossip if it has lost all other nodes. Of pods' addresses the node may have neighbour entries, which the answers would change.
+func (c *Core) AskStrangers(lost bool) {
+	segment, ok := c.Table.Own.Segment()
+	if !ok || c.Ask == nil || !c.Table.Config().Asks() {
+		return
+	}
+	for _, key := range c.Strangers.Keys(c.Now()) {
+		if c.Detector.Holds(key, c.Table.Host) && (!lost || key.IP != segment.IP) {
+			_ = c.Ask(segment.Device, key.IP)
+		}
+	}
+	if lost {
+		_ = c.Ask(segment.Device, segment.IP)
+	}
+}
+
 // OnSegment returns the addresses that this node and pods of it have on the segment that joins the nodes.
 func (c *Core) OnSegment() (ips []netip.Addr) {
 	segment, ok := c.Table.Own.Segment()

@@ -76,6 +76,16 @@ func (s *Strangers) Hear(key detector.Key, mac detector.MAC, at time.Time) {
 	s.heard[who] = &Stranger{key, mac, at, at}
 }
 
+// Keys returns the addresses for which somebody was heard, also once.
+func (s *Strangers) Keys(now time.Time) (keys []detector.Key) {
+	for who, h := range s.heard {
+		if now.Sub(h.Last) < strangerFor {
+			keys = append(keys, who.key)
+		}
+	}
+	return keys
+}
+
 // List returns those that were heard twice, some time apart, and do not pass packets on for others, by address.
 func (s *Strangers) List(now time.Time) (list []Stranger) {
 	for _, h := range s.heard {

@@ -57,7 +57,7 @@ type Wire struct {
 	limit *rate.Limiter
 
 	mu    sync.Mutex
-	own   []netip.Addr // see Watch
+	own   []netip.Addr // see Follow
 	ports map[string]*port
 }
 
@@ -77,11 +77,13 @@ func New(log *slog.Logger) *Wire {
 // Heard returns the channel of what is heard.
 func (w *Wire) Heard() <-chan Heard { return w.heard }
 
-// Follow listens on these devices from now on, at most maxPorts of them. One that was made anew is opened again; without an IPv6 address nothing is
+// Follow listens on these devices from now on, at most maxPorts of them, also for requests that others send from own, the addresses that this node and its
+// pods have there, sorted (RFC 5227, section 2.4). One that was made anew is opened again; without an IPv6 address nothing is
 // heard for IPv6, which is tried again each time.
-func (w *Wire) Follow(devices []string) {
+func (w *Wire) Follow(devices []string, own []netip.Addr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.watch(own)
 	if more := len(devices) - maxPorts; more > 0 {
 		tooManyPorts.Exceeded(more)
 		devices = devices[:maxPorts]
@@ -174,15 +176,13 @@ const maxWatched = 256
 
 var tooManyWatched = bounds.New("addresses watched on the segment of the nodes")
 
-// Watch has requests heard, too, that others send from these addresses, which this node and its pods have (RFC 5227, section 2.4). They are sorted.
-func (w *Wire) Watch(ips []netip.Addr) {
+// watch has requests from these addresses heard, too.
+func (w *Wire) watch(ips []netip.Addr) {
 	own := slices.DeleteFunc(slices.Clone(ips), func(ip netip.Addr) bool { return !ip.Is4() })
 	if more := len(own) - maxWatched; more > 0 {
 		tooManyWatched.Exceeded(more)
 		own = own[:maxWatched]
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if slices.Equal(own, w.own) {
 		return
 	}
@@ -203,7 +203,7 @@ func (w *Wire) Watch(ips []netip.Addr) {
 
 // Close ends listening.
 func (w *Wire) Close() error {
-	w.Follow(nil)
+	w.Follow(nil, nil)
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dupip/dupip/tests/lab"
@@ -62,6 +63,29 @@ func onSecondSegment(kind string) func(s *Stage) {
 		newcomer := s.PodOn(s.Actors[1], "newcomer", options)
 		s.Finds(newcomer.Started, []*lab.Pod{older, newcomer}, ips...)
 	}
+}
+
+// foundStrangers are machines of which nobody can tell the other.
+var foundStrangers = []Scenario{
+	{ID: "D47", Want: Found, Nodes: 2, Text: "two machines were installed with one address, and the younger takes the older's place in gossip: a finding", Play: func(s *Stage) {
+		first := s.Actors[0]
+		young := s.T.Node("young")
+		for _, args := range []string{"addr flush dev eth0 scope global", "addr add " + first.Node.Uplink().String() + "/24 dev eth0", "route add default via 192.168.77.254"} {
+			s.Do(exec.Command("ip", append([]string{"-n", young.Name}, strings.Fields(args)...)...).Run())
+		}
+		_, err := young.StartAgent(append(young.ClusterFlags(), "--bind", first.Node.Uplink().String())...)
+		s.Do(err)
+		mac, err := young.MAC(lab.UplinkName)
+		s.Do(err)
+		s.Eventually("a finding at "+first.Node.ShortName(), func() error {
+			all, _, err := first.Agent.Client.Audit(s.Context())
+			if slices.ContainsFunc(all, func(f lab.Finding) bool { return f.Kind == "stranger" && f.IP == first.Node.Uplink() && f.By == mac.String() }) {
+				return nil
+			}
+			return fmt.Errorf("findings are %v (%v)", all, err)
+		})
+		s.row.found = true
+	}},
 }
 
 // quietNodes are addresses that two nodes have lawfully.

@@ -17,7 +17,7 @@ func styleName(style lab.Style) string {
 	return "bridged"
 }
 
-var mustBeFound = slices.Concat(foundOnNode, foundAnywhere, foundVLAN, foundByRule, foundInCluster, foundCNI, foundApart, foundWorld, foundNetworks, foundClaims, foundInside, foundWithPatience, foundIPv6Only, foundWithDevices, foundLiars, foundOutside, foundNodes, foundSegments)
+var mustBeFound = slices.Concat(foundOnNode, foundAnywhere, foundVLAN, foundByRule, foundInCluster, foundCNI, foundApart, foundWorld, foundNetworks, foundClaims, foundInside, foundWithPatience, foundIPv6Only, foundWithDevices, foundLiars, foundOutside, foundNodes, foundSegments, foundStrangers)
 
 var foundOnNode = []Scenario{
 	{ID: "D1", Want: Found, Text: "same node, bridge: two pods, one address", Play: func(s *Stage) {
