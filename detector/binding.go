@@ -212,8 +212,9 @@ func conflicting(list []*binding) bool {
 
 // mustBeHeard reports whether the holder is on another node, and in a conflict with those of this node only if they hear each other.
 func (b *binding) mustBeHeard() bool {
-	return b.remote && !slices.ContainsFunc(b.entry.bindings, func(o *binding) bool {
-		return !o.remote && o.counts() && !MustHear(o.holder.Place, b.holder.Place)
+	place := b.holder.Place
+	return b.remote && MustHear(place, place) && !slices.ContainsFunc(b.entry.bindings, func(o *binding) bool {
+		return !o.remote && o.counts() && !MustHear(o.holder.Place, place)
 	})
 }
 
