@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -145,7 +146,9 @@ func (w *Wire) openARP(p *port) error {
 var allNodes = netip.MustParseAddr("ff02::1")
 
 func (w *Wire) openNDP(p *port) {
-	conn, _, err := ndp.Listen(&p.device, ndp.LinkLocal)
+	device := p.device
+	device.Name = strconv.Itoa(device.Index) // as a zone: Go remembers the index of a name for a minute, and the device may have been made anew
+	conn, _, err := ndp.Listen(&device, ndp.LinkLocal)
 	if err != nil {
 		return
 	}
