@@ -259,8 +259,8 @@ func (a *Agent) reportOptions(l *loop) report.Options {
 		Log: a.opts.Log, Self: a.node,
 		Attach: string(a.observer.Mode()), MinOverlap: a.opts.MinOverlap.String(),
 		ConfigPath: a.opts.Config, StateDir: a.opts.StateDir,
-		Do:       l.do,
-		Changed:  func() { l.SaveWithin(core.SaveInterval) },
+		Do:        l.do,
+		Changed:   func() { l.SaveWithin(core.SaveInterval) },
 		OnSegment: a.onSegment(l), Detector: l.Detector, Table: l.Table, Prober: l.Prober, Exchange: l.Exchange, Captured: l.captures,
 		Watcher: a.watcher, Pods: a.pods, Store: a.store, Config: a.config, Books: a.audit, Cluster: a.cluster, Notifications: a.notifier.Status,
 	}
@@ -336,8 +336,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.cluster != nil {
 		group.Go(func() error { return a.cluster.Run(ctx) })
 		group.Go(func() error { a.loop.report.Summarize(ctx); return nil })
-		group.Go(func() error { a.loop.report.FollowPaths(ctx); return nil })
 	}
+	group.Go(func() error { a.loop.report.FollowPaths(ctx); return nil })
 	if a.scrapes != nil {
 		handler := a.metrics.Handler(a.Healthy, a.loop.report.Ready)
 		group.Go(func() error { return metrics.Serve(ctx, a.scrapes, handler, a.opts.Log) })

@@ -140,7 +140,7 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, me
 		keep(&a.Findings, func(f *Finding) bool {
 			f.Node, f.BootID, f.ReservedNode, f.FreedBy, f.OwnerUID, f.Ranges, f.Pods = node, boot, "", time.Time{}, "", nil, 0
 			cut(&f.Through, maxRoutes)
-			if f.Kind != Misrouted {
+			if f.Kind != Misrouted && f.Kind != Diverted {
 				f.Through, f.End, f.Partly = nil, "", false
 			}
 			if f.Kind != TwoNodes {
@@ -149,7 +149,7 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, me
 			if f.Kind != Stranger {
 				f.By = detector.MAC{}
 			}
-			if f.Kind != Misrouted && f.Kind != TwoNodes && f.Kind != Stranger {
+			if !slices.Contains([]string{Misrouted, Diverted, TwoNodes, Stranger}, f.Kind) {
 				f.HeldBy = ""
 			}
 			return detector.ValidIP(f.IP) && !slices.Contains(OfReporters, f.Kind)

@@ -91,15 +91,16 @@ func TestFindingsOfAgents(t *testing.T) {
 		if got = append(got, f.Kind); f.ReservedNode != "" || f.Ranges != nil || f.Pods != 0 || f.OwnerUID != "" {
 			t.Errorf("%+v", f)
 		}
-		if routes := f.Kind == Misrouted; (f.End != "") != routes || (len(f.Through) == maxRoutes) != routes || len(f.HeldBy) > MaxName {
+		if routes := f.Kind == Misrouted || f.Kind == Diverted; (f.End != "") != routes || (len(f.Through) == maxRoutes) != routes || len(f.HeldBy) > MaxName {
 			t.Errorf("%+v", f)
 		}
 		two := f.Kind == TwoNodes
-		if held := two || f.Kind == Misrouted || f.Kind == Stranger; strings.HasPrefix(f.HeldBy, "n3?") != held || f.Prefix.IsValid() != two || f.Gateway != two || (f.By != detector.MAC{}) != (f.Kind == Stranger) {
+		held := slices.Contains([]string{Misrouted, Diverted, TwoNodes, Stranger}, f.Kind)
+		if strings.HasPrefix(f.HeldBy, "n3?") != held || f.Prefix.IsValid() != two || f.Gateway != two || (f.By != detector.MAC{}) != (f.Kind == Stranger) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if want := []string{Mismatched, Unreserved, TwoNodes, Stranger, Misrouted, Unheld}; !slices.Equal(got, want) {
+	if want := []string{Mismatched, Unreserved, Diverted, TwoNodes, Stranger, Misrouted, Unheld}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -141,7 +141,7 @@ func fullAnswer(made time.Time) (a Answer) {
 	for i := range a.Findings {
 		f := &a.Findings[i]
 		f.ReservedNode, f.FreedBy, f.OwnerUID, f.Ranges, f.Pods = "", time.Time{}, "", nil, 0
-		if f.Kind != Misrouted {
+		if f.Kind != Misrouted && f.Kind != Diverted {
 			f.HeldBy, f.Through, f.End, f.Partly, f.Prefix, f.Gateway, f.By = "", nil, "", false, netip.Prefix{}, false, detector.MAC{}
 		}
 	}

@@ -69,6 +69,8 @@ const (
 	Mismatched = "mismatched"
 	// Unheld: the address is reserved for a sandbox that does not exist any more. The range has one address less.
 	Unheld = "unheld"
+	// Diverted: a node does not send packets to the address where the pod is, or answers ARP for it: by its own kernel.
+	Diverted = "diverted"
 	// Misrouted: the routes of nodes lead packets to the address to another node than the pod's.
 	Misrouted = "misrouted"
 
@@ -102,20 +104,28 @@ const InConflict = "in_conflict"
 var OfReporters = []string{Misbooked, Stale, Deleted, Overlapping, Twice, Unlisted}
 
 // FindingKinds are all kinds of findings, the most urgent first. Agents of other versions may know more.
-var FindingKinds = []string{Misbooked, Stale, Deleted, Overlapping, Mismatched, Unreserved, TwoNodes, Stranger, Misrouted, Twice, Unlisted, Unheld}
+var FindingKinds = []string{Misbooked, Stale, Deleted, Overlapping, Mismatched, Unreserved, Diverted, TwoNodes, Stranger, Misrouted, Twice, Unlisted, Unheld}
 
-// Where packets go that do not come to the holder of a [Misrouted] address.
+// Where packets go that do not come to the holder of a [Misrouted] or [Diverted] address.
 const (
 	EndsNowhere = "nowhere" // the last node has no route for them
-	EndsAtPods  = "pods"    // it sends them to its own pods
+	EndsAtPods  = "pods"    // it sends them to its own pods, of a diverted address: others than the holder
 	EndsInLoop  = "loop"    // it is one that had them before
+	EndsAtSelf  = "self"    // the node takes them for its own
+	EndsAtNode  = "node"    // it sends them to another node, but the holder is its own pod
+	// It answers ARP or NS for the address, and sends what comes elsewhere: by a proxy entry of the address, or as a device or all devices
+	// have proxy_arp.
+	EndsByProxy    = "proxy"
+	EndsByProxyARP = "proxy_arp"
+	EndsByProxyAll = "proxy_arp all"
 )
 
 // Finding is an address of which a book and the wire say different things. Its Holder is the pod that has the address; if Kind is [Unheld]
 // there mostly is none, and only the node is known. Of [Stale], [Deleted] and [Overlapping] there is one for a node, without an address.
 type Finding struct {
 	// Kind is "unreserved" (a pod has the address, nobody has it reserved: it may be given out again), "mismatched" (it is
-	// reserved for another pod that runs), "unheld" (it is reserved for a sandbox that does not exist any more), "misrouted" (packets to it go to another node), "two-nodes" (another node has it for itself, too), "stranger" (somebody else announces it, or answers for it), "misbooked" (it is reserved
+	// reserved for another pod that runs), "unheld" (it is reserved for a sandbox that does not exist any more), "misrouted" (packets to it go to another node), "diverted" (the kernel of the node itself sends them elsewhere),
+	// "two-nodes" (another node has it for itself, too), "stranger" (somebody else announces it, or answers for it), "misbooked" (it is reserved
 	// for the pod, but on another node, or for that node), "stale" (the book of the node belongs to an earlier node of its name), "deleted" (the API server has no such node, and pods run there), "overlapping" (the node gives out
 	// a range of another one), "twice" (the API server has two live pods with the address) or "unlisted" (it does not have the pod).
 	Kind       string     `json:"kind"`
@@ -138,14 +148,21 @@ type Finding struct {
 	Pods     int       `json:"pods,omitzero"`     // that run on a deleted node
 	// Of [Misrouted]: HeldBy is the node of the pod, and Node the one whose packets were followed, Through the nodes after it. End is what
 	// the last one does with them: "nowhere", "pods" or "loop".
-	HeldBy string `json:"heldBy,omitzero"`
-	// Of [Stranger]: By is the MAC that is heard, and HeldBy the node that has it, empty if none has. Of [TwoNodes]: HeldBy is the other node, Prefix the address with its subnet on the node's Interface, and Gateway whether it is that of pods.
+	HeldBy  string   `json:"heldBy,omitzero"`
+	Through []string `json:"through,omitzero"`
+	End     string   `json:"end,omitzero"`
+	Partly  bool     `json:"partly,omitzero"` // only some packets go there: there are other routes, too
+	// Of [Diverted]: HeldBy is the node of the pod, and Node the one that diverts packets, by the route for Route in Table, which Protocol has
+	// put there, and by Device; with a proxy the device on which the node answers. Through is the other node that gets them, if End is "node".
+	Device   string       `json:"device,omitzero"`
+	Route    netip.Prefix `json:"route,omitzero"`
+	Table    int          `json:"table,omitzero"`
+	Protocol string       `json:"protocol,omitzero"`
+	// Of [TwoNodes]: HeldBy is the other node, Prefix the address with its subnet on the node's Interface, and Gateway whether it is that of pods.
 	Prefix  netip.Prefix `json:"prefix,omitzero"`
 	Gateway bool         `json:"gateway,omitzero"`
-	By      detector.MAC `json:"by,omitzero"`
-	Through []string     `json:"through,omitzero"`
-	End     string       `json:"end,omitzero"`
-	Partly  bool         `json:"partly,omitzero"` // only some packets go there: there are other routes, too
+	// Of [Stranger]: By is the MAC that is heard, and HeldBy the node that has it, empty if none has.
+	By detector.MAC `json:"by,omitzero"`
 	// Contested: the address is in a confirmed conflict that is open, whose judgement says what to do.
 	Contested bool `json:"contested,omitzero"`
 }

@@ -35,7 +35,7 @@ func TestSanitize(t *testing.T) {
 		Pairs:    []Pair{{Nodes: []string{tame}, Examples: []Address{{Network: tame}}}},
 		Coverage: Coverage{Missing: []string{tame}},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	status := Status{Cluster: ClusterStatus{Status: cluster.Status{Dropped: map[string]uint64{evil: 3, "fine": 1}, Problems: []string{evil}}}}

@@ -53,9 +53,16 @@ type Route struct {
 	Holder   *int       `json:"holder,omitzero"` // index in Conflict.Holders
 	ToNode   string     `json:"toNode,omitzero"`
 	ToBootID string     `json:"toBoot,omitzero"`
-	Device   string     `json:"device,omitzero"`  // outgoing
+	Device   string     `json:"device,omitzero"`  // outgoing, or what the route of "self" names
 	Gateway  netip.Addr `json:"gateway,omitzero"` // next hop, if any
-	// Between agents only. Ends: it leads to pods of the node only. Policy: rules of the node look at more than the destination, so that
+	// Prefix is what the route is for, in Table, where Protocol has put it. Proxy is the device on which the node answers ARP or NS for the
+	// address, ProxyBy how it comes to that: an end of a [Finding].
+	Prefix   netip.Prefix `json:"prefix,omitzero"`
+	Table    int          `json:"table,omitzero"`
+	Protocol string       `json:"protocol,omitzero"`
+	Proxy    string       `json:"proxy,omitzero"`
+	ProxyBy  string       `json:"proxyBy,omitzero"`
+	// Between agents only. Ends: it leads to pods of the node only, and not to one that has the address. Policy: rules of the node look at more than the destination, so that
 	// packets which it forwards may go elsewhere.
 	Ends   bool `json:"ends,omitzero"`
 	Policy bool `json:"policy,omitzero"`

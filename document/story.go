@@ -90,5 +90,9 @@ type Explanation struct {
 	Stories       []Story      `json:"stories"`
 	Configured    []Configured `json:"configured,omitzero"`
 	Books         []Book       `json:"books,omitzero"` // those that cover the address or have it, of all nodes that were asked
+	// Findings are those of the routes of nodes that were asked, and Routes where each of these sends packets to the address, unless a
+	// conflict has them.
+	Findings []Finding `json:"findings,omitzero"`
+	Routes   []Route   `json:"routes,omitzero"`
 	Coverage
 }

@@ -140,7 +140,7 @@ var notifications = counter("dupip_notifications_total",
 // The books: what IPAM has reserved.
 var (
 	auditFindings = gauge("dupip_audit_findings",
-		"Addresses of which the node's books and the wire say different things, by kind: unreserved and mismatched ones will collide, in_conflict ones were such and have collided, unheld ones leaked, packets to misrouted ones go to another node, two-nodes are ones that another node has, too, and strangers answer for others.", "kind")
+		"Addresses of which the node's books and the wire say different things, by kind: unreserved and mismatched ones will collide, in_conflict ones were such and have collided, unheld ones leaked, packets to misrouted ones go to another node, those to diverted ones elsewhere by the node's own kernel, two-nodes are ones that another node has, too, and strangers answer for others.", "kind")
 	rangeLeft = gauge("dupip_ipam_range_left_ratio",
 		"Part of a network's address range that is not reserved, from 0 to 1.", "book", "cni_network")
 )

@@ -125,7 +125,7 @@ func rich() Sources {
 		},
 		Books: func([]detector.Conflict) BookStats {
 			return BookStats{
-				Findings: map[string]int{"unreserved": 2, "mismatched": 0, "unheld": 7, "in_conflict": 1, "misrouted": 4},
+				Findings: map[string]int{"unreserved": 2, "mismatched": 0, "unheld": 7, "in_conflict": 1, "misrouted": 4, "diverted": 2},
 				Left:     []RangeLeft{{"host-local", "pods", 0.25}, {"host-local", "pods", 0.5}, {"host-local", "stor\x1bage", 1}},
 			}
 		},

@@ -1,5 +1,6 @@
-// Package paths follows packets to the addresses that this node keeps, from node to node, by the routes of their kernels. A route that leads
-// to another node than the holder's is a wrong book, too: of who writes the routes.
+// Package paths looks where packets to pods go. This node may divert them itself, see [diversion]. Those to the addresses that it keeps
+// are followed from node to node, by the routes of their kernels: a route that leads to another node than the holder's is a wrong book,
+// too, of who writes the routes.
 //
 // Most often the next hop is the holder's node, and nobody else is asked.
 package paths
@@ -24,9 +25,11 @@ import (
 )
 
 const (
-	// every is the time between two passes, and at least that between the two that agree. The lookups of a pass take one part in share of the
-	// time.
-	every, share = 10 * time.Second, 500
+	// every is the time between two whole passes, and at least that between the two that agree. The lookups of a pass take one part in
+	// share of the time. When routes have changed, the node looks at its own at once, and then no sooner than after rest: that takes one
+	// part in shareChanged.
+	every, share       = 10 * time.Second, 500
+	rest, shareChanged = time.Second, 100
 	// again is after how long the routes of other nodes are asked for again if this node's have not changed; of packets that are not
 	// known to go wrong twice as long each time, up to seldom. What is found is kept for so long if nobody answers.
 	again, seldom, kept = 30 * time.Second, 10 * time.Minute, 5 * time.Minute
@@ -49,11 +52,21 @@ type Options struct {
 	Self string // NodeID
 	// Kept returns leases that this node keeps, of addresses that one holder has.
 	Kept func(most int) []cluster.Lease
-	// Routes returns a function that returns the routes of this node to an address, none if they are not known. It fails if the agent is
-	// starting or stopping.
-	Routes func(ctx context.Context) (func(netip.Addr) []document.Route, error)
-	// Ask asks the agent of another node, by NodeID, about an address.
-	Ask func(ctx context.Context, kind cluster.QueryKind, node string, ip netip.Addr) (document.Answer, bool)
+	// View returns what this node knows now. changed says that its routes may have changed. It fails if the agent is starting or stopping.
+	View func(ctx context.Context, changed bool) (*View, error)
+	// Ask asks the agent of another node, by NodeID, about addresses.
+	Ask func(ctx context.Context, kind cluster.QueryKind, node string, about netip.Prefix) (document.Answer, bool)
+}
+
+// View is what this node knows at one time.
+type View struct {
+	// Pods are the bindings of the default network of this node's pods that nobody else has. Own has all addresses that are on this node.
+	Pods []document.Binding
+	Own  map[netip.Addr]bool
+	// Routes returns the routes of this node to an address, none if they are not known.
+	Routes func(netip.Addr) []document.Route
+	// Shadows are what its routes take from ranges that others of them send to nodes.
+	Shadows []Range
 }
 
 // Paths follows packets. Run it once; Last is safe for concurrent use.
@@ -65,14 +78,17 @@ type Paths struct {
 	last Result
 
 	// Run's own.
-	doubts map[detector.Key]*doubt
-	passes int // in which routes led to nodes
+	doubts    map[detector.Key]*doubt
+	passes    int            // in which routes led to nodes
+	unchecked []string       // by the last whole pass
+	asked     map[string]int // since the last whole pass, see [Paths.questions]
+	diversions
 }
 
 // Result is what the last pass found. It does not change.
 type Result struct {
-	// Compared: there would be findings if there were any: the routes to some addresses lead to nodes.
-	Compared  bool
+	// Counts has the number of findings by kind, of those kinds of which there would be findings if there were any.
+	Counts    map[string]int
 	Findings  []document.Finding
 	Omitted   int
 	Unchecked []string // what was not looked for, and why
@@ -95,7 +111,7 @@ func (d *doubt) isSecond() bool { return d.end != nil && d.wait == every }
 
 // New returns Paths.
 func New(opts Options) *Paths {
-	return &Paths{opts: opts, lines: rate.NewLimiter(rate.Every(10*time.Second), 20), doubts: make(map[detector.Key]*doubt)}
+	return &Paths{opts: opts, lines: rate.NewLimiter(rate.Every(10*time.Second), 20), doubts: make(map[detector.Key]*doubt), asked: make(map[string]int), diversions: newDiversions()}
 }
 
 // Last returns the last result.
@@ -105,29 +121,74 @@ func (p *Paths) Last() Result {
 	return p.last
 }
 
-// Run follows packets until ctx ends.
-func (p *Paths) Run(ctx context.Context) {
-	for wait := every; ; {
+// Run looks and follows packets until ctx ends. changed has a value when routes have changed.
+func (p *Paths) Run(ctx context.Context, changed <-chan struct{}) {
+	began := time.Now()
+	whole, free := began.Add(every), began.Add(rest) // when the next whole pass is, and when changes matter again
+	for stale := true; ; {
+		events, wake := changed, p.due(whole, time.Now())
+		if earliest := began.Add(rest); wake.Before(earliest) {
+			wake = earliest
+		}
+		isDue := true
+		if time.Now().Before(free) {
+			if events = nil; free.Before(wake) {
+				wake, isDue = free, false
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(wait):
+		case <-time.After(time.Until(wake)):
+			if !isDue {
+				continue
+			}
+		case <-events:
+			stale = true
 		}
-		began := time.Now()
-		took := p.pass(ctx, began)
-		wait = max(every-time.Since(began), min(share*took, time.Minute), time.Second)
+		began = time.Now()
+		isWhole := !began.Before(whole)
+		took, err := p.pass(ctx, began, isWhole, stale)
+		stale = stale && err != nil
+		free = time.Now().Add(max(min(shareChanged*took, time.Minute), rest))
+		if isWhole {
+			whole = began.Add(max(every, min(share*took, time.Minute)))
+		}
 	}
 }
 
-// pass looks at all addresses once, and returns how long that took, without what other nodes were asked.
-func (p *Paths) pass(ctx context.Context, now time.Time) (took time.Duration) {
-	own, err := p.opts.Routes(ctx)
+// pass looks at all addresses once, and follows packets if it is a whole one. It returns how long that took, without what other nodes were
+// asked.
+func (p *Paths) pass(ctx context.Context, now time.Time, whole, changed bool) (took time.Duration, err error) {
+	began := time.Now()
+	v, err := p.opts.View(ctx, changed)
 	if err != nil {
-		return 0
+		return 0, err
 	}
+	leases, known, lookup := p.opts.Kept(maxKept), make(map[netip.Addr][]document.Route), v.Routes
+	v.Routes = func(ip netip.Addr) []document.Route { // once each
+		routes, ok := known[ip]
+		if !ok {
+			routes = lookup(ip)
+			known[ip] = routes
+		}
+		return routes
+	}
+	if whole {
+		p.asked = make(map[string]int)
+	}
+	p.collect(v, leases, now)
+	took = time.Since(began)
+	p.ask(ctx, now)
+	began = time.Now()
+	p.look(v, now)
+	if !whole {
+		p.tell()
+		return took + time.Since(began), nil
+	}
+	own := v.Routes
 	seen := make(map[detector.Key]bool)
 	hidden, policy, led := 0, false, false
-	leases := p.opts.Kept(maxKept)
 	for _, l := range leases {
 		holder := l.Binding.Holder.ID
 		if l.Key.Network != config.DefaultNetwork || holder.Node == p.opts.Self {
@@ -140,7 +201,7 @@ func (p *Paths) pass(ctx context.Context, now time.Time) (took time.Duration) {
 		}
 		led = led || slices.ContainsFunc(routes, func(r document.Route) bool { return r.To == document.ToNode })
 		// A node without a route of its own to other nodes' pods sends nothing astray.
-		strays := func(r document.Route) bool { return r.To == document.ToNode && r.ToNodeID() != holder.Node || r.Ends }
+		strays := func(r document.Route) bool { return r.To == document.ToNode && r.ToNodeID() != holder.Node }
 		if !slices.ContainsFunc(routes, strays) {
 			continue
 		}
@@ -150,7 +211,7 @@ func (p *Paths) pass(ctx context.Context, now time.Time) (took time.Duration) {
 			p.doubts[l.Key] = &doubt{holder: holder, routes: routes}
 		}
 	}
-	took = time.Since(now)
+	took += time.Since(began)
 	if len(leases) < maxKept { // else others are looked at in other passes
 		maps.DeleteFunc(p.doubts, func(k detector.Key, _ *doubt) bool { return !seen[k] })
 	}
@@ -159,12 +220,18 @@ func (p *Paths) pass(ctx context.Context, now time.Time) (took time.Duration) {
 	} else {
 		p.passes++
 	}
-	asked := make(map[string]int)
 	for _, key := range slices.SortedFunc(maps.Keys(p.doubts), p.order) {
-		p.follow(ctx, key.IP, p.doubts[key], now, asked)
+		p.follow(ctx, key.IP, p.doubts[key], now)
 	}
-	p.tell(hidden, policy)
-	return took
+	p.unchecked = nil
+	if policy {
+		p.unchecked = append(p.unchecked, "routes to pods of other nodes: rules of the node (ip rule) look at more than the destination")
+	}
+	if hidden > 0 {
+		p.unchecked = append(p.unchecked, "routes to pods of other nodes: Cilium's BPF programs send packets on, and not the node's routes")
+	}
+	p.tell()
+	return took, nil
 }
 
 // order is that in which other nodes are asked.
@@ -184,14 +251,14 @@ func isHidden(r document.Route) bool {
 	return r.To == document.ToDevice && strings.HasPrefix(r.Device, "cilium_")
 }
 
-// follow follows the packets to an address, when it is time to. asked counts the questions, see [Paths.questions].
-func (p *Paths) follow(ctx context.Context, ip netip.Addr, d *doubt, now time.Time, asked map[string]int) {
+// follow follows the packets to an address, when it is time to.
+func (p *Paths) follow(ctx context.Context, ip netip.Addr, d *doubt, now time.Time) {
 	if now.Sub(d.asked) < d.wait {
 		return
 	}
-	q := p.questions(d.holder.Node, asked)
+	q, about := p.questions(d.holder.Node), netip.PrefixFrom(ip, ip.BitLen())
 	w := walk{self: p.opts.Self, holder: d.holder.Node, routes: map[string][]document.Route{p.opts.Self: d.routes}, ask: func(node string) []document.Route {
-		answer, _ := q.ask(ctx, cluster.QueryStories, node, ip)
+		answer, _ := q.ask(ctx, cluster.QueryStories, node, about)
 		return answer.Routes
 	}}
 	found := w.follow(p.opts.Self, nil)
@@ -227,11 +294,11 @@ type questions struct {
 	first, refused bool // first: nothing was asked before in this pass
 }
 
-func (p *Paths) questions(about string, asked map[string]int) *questions {
-	return &questions{paths: p, about: about, asked: asked, first: asked[""] == 0}
+func (p *Paths) questions(about string) *questions {
+	return &questions{paths: p, about: about, asked: p.asked, first: p.asked[""] == 0}
 }
 
-func (q *questions) ask(ctx context.Context, kind cluster.QueryKind, node string, ip netip.Addr) (document.Answer, bool) {
+func (q *questions) ask(ctx context.Context, kind cluster.QueryKind, node string, prefix netip.Prefix) (document.Answer, bool) {
 	about, to := "about "+q.about, "to "+node
 	if q.asked[""] == maxAsked || q.asked[about] == maxAskedAbout || q.asked[to] == maxAskedOf {
 		q.refused = true
@@ -240,20 +307,22 @@ func (q *questions) ask(ctx context.Context, kind cluster.QueryKind, node string
 	q.asked[""]++
 	q.asked[about]++
 	q.asked[to]++
-	return q.paths.opts.Ask(ctx, kind, node, ip)
+	return q.paths.opts.Ask(ctx, kind, node, prefix)
 }
 
 // holder asks the node of a holder whether the address has to be routed there: what a pod has taken for itself nobody has to route, but that
 // which its network plugin gave it, while it runs. silent: it does not answer.
 func (q *questions) holder(ctx context.Context, ip netip.Addr, id detector.HolderID) (b *document.Binding, silent bool) {
-	answer, ok := q.ask(ctx, cluster.QueryBindings, id.Node, ip)
-	i := slices.IndexFunc(answer.Bindings, func(b document.Binding) bool {
-		return b.IP == ip && b.Network == config.DefaultNetwork && b.ID() == id && b.Given == detector.GivenYes && b.Pod != nil && !b.Pod.IsContainer() && !b.Pod.Stopped
-	})
+	answer, ok := q.ask(ctx, cluster.QueryBindings, id.Node, netip.PrefixFrom(ip, ip.BitLen()))
+	i := slices.IndexFunc(answer.Bindings, func(b document.Binding) bool { return b.IP == ip && b.ID() == id && hasToBeRouted(b) })
 	if i < 0 {
 		return nil, !ok
 	}
 	return &answer.Bindings[i], false
+}
+
+func hasToBeRouted(b document.Binding) bool {
+	return b.Network == config.DefaultNetwork && b.Given == detector.GivenYes && b.Pod != nil && !b.Pod.IsContainer() && !b.Pod.Stopped
 }
 
 // finding is about an address whose packets do not come to its holder.
@@ -268,35 +337,51 @@ func (p *Paths) finding(b document.Binding, d *doubt) *document.Finding {
 	return f
 }
 
-// tell makes the result of a pass, and logs what is new.
-func (p *Paths) tell(hidden int, policy bool) {
-	var r Result
+// tell makes the result of a pass, and logs what is new. What this node diverts nobody has to follow.
+func (p *Paths) tell() {
+	r := Result{Counts: make(map[string]int), Unchecked: p.unchecked}
+	if p.looks >= 2 {
+		r.Counts[document.Diverted] = 0
+	}
+	if p.passes >= settled {
+		r.Counts[document.Misrouted] = 0
+	}
+	add := func(f *document.Finding) {
+		if f == nil {
+			return
+		}
+		if r.Counts[f.Kind]++; r.Counts[f.Kind] > maxFindings {
+			r.Omitted++
+			return
+		}
+		r.Findings = append(r.Findings, *f)
+	}
+	for _, ip := range slices.SortedFunc(maps.Keys(p.all), netip.Addr.Compare) {
+		add(p.all[ip].found)
+	}
 	keys := slices.SortedFunc(maps.Keys(p.doubts), func(a, b detector.Key) int { return a.IP.Compare(b.IP) })
 	for _, key := range keys {
-		switch d := p.doubts[key]; {
-		case d.found == nil:
-		case len(r.Findings) == maxFindings:
-			r.Omitted++
-		default:
-			r.Findings = append(r.Findings, *d.found)
+		if d := p.all[key.IP]; d == nil || d.found == nil {
+			add(p.doubts[key].found)
 		}
 	}
-	r.Compared = p.passes >= settled || len(r.Findings) > 0
-	if policy {
-		r.Unchecked = append(r.Unchecked, "routes to pods of other nodes: rules of the node (ip rule) look at more than the destination")
+	type told struct {
+		kind string
+		ip   netip.Addr
 	}
-	if hidden > 0 {
-		r.Unchecked = append(r.Unchecked, "routes to pods of other nodes: Cilium's BPF programs send packets on, and not the node's routes")
-	}
-	before := make(map[netip.Addr]bool)
+	before := make(map[told]bool)
 	for _, f := range p.Last().Findings {
-		before[f.IP] = true
+		before[told{f.Kind, f.IP}] = true
 	}
 	for _, f := range r.Findings {
-		if !before[f.IP] && p.lines.Allow() {
-			p.opts.Log.Warn("packets to an address go to another node than its holder's; \"dupip audit\" says where", "ip", f.IP, "pod", f.Pod.String(),
-				"node", f.HeldBy, "through", f.Through, "end", f.End)
+		if before[told{f.Kind, f.IP}] || !p.lines.Allow() {
+			continue
 		}
+		text := "packets to an address go to another node than its holder's; \"dupip audit\" says where"
+		if f.Kind == document.Diverted {
+			text = "this node diverts packets to an address from its holder; \"dupip audit\" says what to do"
+		}
+		p.opts.Log.Warn(text, "ip", f.IP, "pod", f.Pod.String(), "node", f.HeldBy, "through", f.Through, "end", f.End, "device", f.Device, "route", f.Route)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

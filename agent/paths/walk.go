@@ -47,7 +47,7 @@ func (w *walk) follow(node string, through []string) *end {
 			found = &end{append(slices.Clip(through), next), document.EndsInLoop, false}
 		case !r.Policy && isNode && len(through) < maxHops:
 			found = w.follow(next, append(slices.Clip(through), next))
-		case !r.Policy && r.Ends:
+		case !r.Policy && r.Ends && len(through) > 0: // else it is diverted
 			found = &end{through, document.EndsAtPods, false}
 		case !r.Policy && r.To == document.ToNowhere:
 			found = &end{through, document.EndsNowhere, false}

@@ -54,7 +54,8 @@ func (r *Report) findings(q cluster.Query) document.Answer {
 	}
 	followed, segment := r.paths.Last(), r.lastSegment()
 	a.Omitted += followed.Omitted + segment.omitted
-	for _, f := range slices.Concat(followed.Findings, segment.list) {
+	a.Findings = append(a.Findings, r.followed(only)...)
+	for _, f := range segment.list {
 		if only.SelectsFinding(f) {
 			f.Node, f.BootID = r.Self.Name, r.Self.Boot
 			a.Findings = append(a.Findings, f)
@@ -64,6 +65,17 @@ func (r *Report) findings(q cluster.Query) document.Answer {
 		a.Unchecked = append(a.Unchecked, followed.Unchecked...)
 	}
 	return a
+}
+
+// followed returns the findings about where packets go.
+func (r *Report) followed(only document.Query) (list []document.Finding) {
+	for _, f := range r.paths.Last().Findings {
+		if only.SelectsFinding(f) {
+			f.Node, f.BootID = r.Self.Name, r.Self.Boot
+			list = append(list, f)
+		}
+	}
+	return list
 }
 
 // contest marks the findings of this node whose pods are in conflict. Call it in the goroutine that owns the parts.
@@ -151,11 +163,11 @@ func (r *Report) bookStats(open []detector.Conflict) (stats metrics.BookStats) {
 			delete(stats.Findings, document.Unheld)
 		}
 	}
-	if followed := r.paths.Last(); followed.Compared {
+	if followed := r.paths.Last(); len(followed.Counts) > 0 {
 		if stats.Findings == nil {
 			stats.Findings = make(map[string]int)
 		}
-		stats.Findings[document.Misrouted] = len(followed.Findings) + followed.Omitted
+		maps.Copy(stats.Findings, followed.Counts)
 	}
 	if found := r.segment.Load(); found != nil {
 		if stats.Findings == nil {

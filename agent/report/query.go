@@ -82,6 +82,7 @@ func (r *Report) collect(ctx context.Context, q document.Query, kind cluster.Que
 		}
 		if local && kind == cluster.QueryStories {
 			c.Configured = r.configured(q.IP)
+			r.holding(routes, q.IP)
 		}
 	})
 	if err != nil {
@@ -90,6 +91,9 @@ func (r *Report) collect(ctx context.Context, q document.Query, kind cluster.Que
 	if routes != nil {
 		c.Route = routes.of
 		routes.addMembers(r.members())
+	}
+	if local && kind == cluster.QueryStories && q.IP.IsValid() {
+		own.Routes = routes.legs(q.IP)
 	}
 	if local {
 		c.Add(own)
@@ -146,7 +150,7 @@ func (r *Report) localAnswer(q cluster.Query) (a document.Answer) {
 	case cluster.QueryStories:
 		if q.IP.IsValid() {
 			view := r.newView(r.Detector.Conflicts(false))
-			a.Stories, a.Books = view.stories(q.IP), view.books(q.IP)
+			a.Stories, a.Books, a.Findings = view.stories(q.IP), view.books(q.IP), r.followed(document.Query{IP: q.IP})
 		}
 	case cluster.QueryCaptures:
 		if r.Captured == nil {

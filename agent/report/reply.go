@@ -54,6 +54,7 @@ func (r *Report) reply(q cluster.Query) {
 		answer.Absences = absences(members, confirmed)
 		if r.routing.TryAcquire(1) {
 			routes = r.newRoutes()
+			r.holding(routes, q.IP)
 		} else {
 			tooManyRouted.Exceeded(1)
 		}

@@ -94,12 +94,15 @@ type Report struct {
 	facts        facts
 	view         *view // a recent one
 	paths        *paths.Paths
+	shadows      shadows // of the goroutine that runs paths
 	segment      atomic.Pointer[segment]
 	segmentLines *rate.Limiter
 	// Of the queries of other nodes: those that look up routes, those for the status, and those that wait for facts.
 	routing, stating, answering *semaphore.Weighted
-	encoding                    chan struct{}                           // has a value for each answer that is encoded
-	lookup                      func(netip.Addr) ([]route.Route, error) // [route.To]; tests replace it
+	encoding                    chan struct{} // has a value for each answer that is encoded
+	// [route.To] and [route.Watch]; tests replace them.
+	lookup func(netip.Addr) ([]route.Route, error)
+	watch  func(context.Context) (<-chan struct{}, error)
 }
 
 var _ api.Backend = (*Report)(nil)
@@ -128,9 +131,9 @@ func New(opts Options) *Report {
 		facts:   facts{known: make(map[string]map[detector.HolderID]*document.Facts), after: func(wait time.Duration, f func()) { time.AfterFunc(wait, f) }},
 		causes:  causes{awaited: make(map[string]detector.Conflict), said: make(map[string][]document.Book)},
 		routing: semaphore.NewWeighted(maxRoutedQueries), stating: semaphore.NewWeighted(maxRoutedQueries), answering: semaphore.NewWeighted(maxRoutedQueries), encoding: make(chan struct{}, maxRoutedQueries),
-		lookup: route.To, segmentLines: rate.NewLimiter(rate.Every(10*time.Second), 20),
+		lookup: route.To, watch: route.Watch, segmentLines: rate.NewLimiter(rate.Every(10*time.Second), 20),
 	}
-	r.paths = paths.New(paths.Options{Log: r.Log, Self: r.Self.NodeID(), Kept: func(most int) []cluster.Lease { return r.Cluster.Kept(most) }, Routes: r.ownRoutes, Ask: r.ask})
+	r.paths = paths.New(paths.Options{Log: r.Log, Self: r.Self.NodeID(), Kept: r.kept, View: r.lookAround, Ask: r.ask})
 	return r
 }
 
@@ -167,6 +170,14 @@ func (r *Report) whenReady(ctx context.Context, f func()) error {
 		err = errStarting
 	}
 	return err
+}
+
+// kept returns leases that this node keeps.
+func (r *Report) kept(most int) []cluster.Lease {
+	if r.alone() {
+		return nil
+	}
+	return r.Cluster.Kept(most)
 }
 
 func (r *Report) alone() bool { return r.Cluster == nil }

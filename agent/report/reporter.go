@@ -8,7 +8,6 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
-	"github.com/dupip/dupip/document"
 )
 
 // summaryCheck is how often the state of this node is compared with the last summary.
@@ -55,8 +54,10 @@ func (r *Report) summary() cluster.Summary {
 			s.Findings[kind+" address"] = n
 		}
 	}
-	if followed := r.paths.Last(); len(followed.Findings) > 0 {
-		s.Findings[document.Misrouted+" address"] = len(followed.Findings) + followed.Omitted
+	for kind, n := range r.paths.Last().Counts {
+		if n > 0 {
+			s.Findings[kind+" address"] = n
+		}
 	}
 	for kind, n := range r.lastSegment().count() {
 		if n > 0 {

@@ -8,12 +8,19 @@ import (
 
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/paths"
 	"github.com/dupip/dupip/agent/report/collect"
 	"github.com/dupip/dupip/agent/report/route"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
+	"github.com/dupip/dupip/internal/bounds"
 )
+
+// maxRoutes bounds the routes to nodes that are compared with others, and those others.
+const maxRoutes = 1 << 16
+
+var tooManyRoutes = bounds.New("too many routes to compare with each other")
 
 // routes says where the kernel sends packets to an address. It is a snapshot of what the agent
 // knows, so that the agent does not wait for the kernel.
@@ -30,23 +37,34 @@ type routes struct {
 	// nodes are the other nodes by the addresses of their agents.
 	nodes     map[netip.Addr]string
 	lookup    func(netip.Addr) ([]route.Route, error)
+	tables    func(func(route.Entry)) (whole bool, err error)
 	remaining int // lookups of [routes.of]
 	// For [routes.legs]: what [route.Ports] returns, and whether the node has rules that look at more than the destination.
 	ports  func() (map[int][]int, error)
 	policy func() bool
+	// own are the holders on this node by their addresses, as far as [Report.holding] has noted them.
+	own     map[netip.Addr]detector.HolderID
+	proxies func() *route.Proxies
 }
 
 // newRoutes must be called in the goroutine that owns the parts.
 func (r *Report) newRoutes() *routes {
 	s := &routes{
-		self: r.Self.NodeID(), host: r.Table.Host, remaining: collect.MaxRouted, lookup: r.lookup,
+		self: r.Self.NodeID(), host: r.Table.Host, remaining: collect.MaxRouted, lookup: r.lookup, tables: route.Tables,
 		ports: sync.OnceValues(route.Ports), policy: sync.OnceValue(func() bool {
 			simple, err := route.ByDestination()
 			return err != nil || !simple
 		}),
 		holders: make(map[int]detector.HolderID), uplinks: make(map[int]bool),
-		networks: map[string]bool{config.DefaultNetwork: true}, nodes: make(map[netip.Addr]string),
+		networks: map[string]bool{config.DefaultNetwork: true}, nodes: make(map[netip.Addr]string), own: make(map[netip.Addr]detector.HolderID),
 	}
+	s.proxies = sync.OnceValue(func() *route.Proxies {
+		found, err := route.ListProxies()
+		if err != nil {
+			return &route.Proxies{} // devices have changed meanwhile: in the next look
+		}
+		return found
+	})
 	for i := range r.Table.All() {
 		s.holders[i.Index] = i.Holder
 		if i.Primary() {
@@ -90,36 +108,133 @@ func (s *routes) of(c document.Conflict) (document.Route, bool) {
 	return s.describe(c, found[0]), true
 }
 
+// holding notes which addresses of the default network holders on this node have, all or this one, and returns those of pods. Call it in the
+// goroutine that owns the parts.
+func (r *Report) holding(s *routes, only netip.Addr) (pods []detector.Binding) {
+	for _, b := range r.Detector.Bindings(func(b *detector.Binding) bool {
+		return b.Key.Network == config.DefaultNetwork && (!only.IsValid() || b.Key.IP == only) && r.isOwn(b) && b.Evidence > detector.Forwarded
+	}) {
+		s.own[b.Key.IP] = b.Holder.ID
+		pods = append(pods, b)
+	}
+	return pods
+}
+
 // legs returns all routes of this node to an address, none if they are unknown. They do not say which holder of a conflict they lead to.
 func (s *routes) legs(ip netip.Addr) (list []document.Route) {
 	found, err := s.lookup(ip)
 	if err != nil {
 		return nil
 	}
+	holder, own := s.own[ip]
+	proxy, by := "", ""
+	if !own && slices.ContainsFunc(found, func(leg route.Route) bool { return leg.Kind == route.Out }) {
+		proxy, by = s.proxies().For(ip, found, s.podsOnly)
+	}
 	for _, leg := range found {
 		r := s.describe(document.Conflict{IP: ip}, leg)
-		r.Policy, r.Ends = s.policy(), (r.To == document.ToDevice || r.To == document.ToUnknown) && s.ends(leg)
+		r.Policy, r.Ends = s.policy(), (r.To == document.ToDevice || r.To == document.ToUnknown) && s.ends(leg, holder)
+		r.Prefix, r.Table, r.Protocol = leg.Prefix, leg.Table, leg.Protocol
+		if proxy != leg.Device.Name {
+			r.Proxy, r.ProxyBy = proxy, by
+		}
 		list = append(list, r)
 	}
 	return list
 }
 
-// ends reports whether a route leads to pods of this node only: to one, if the route is for that address alone, or into a bridge that has no
-// other ports.
-func (s *routes) ends(found route.Route) bool {
-	switch _, pod := s.holders[found.Device.Index]; {
+// ends reports whether a route leads to pods of this node only, and not to this holder: to one, if the route is for that address alone, or
+// into a bridge that has no other ports.
+func (s *routes) ends(found route.Route, holder detector.HolderID) bool {
+	switch other, pod := s.holders[found.Device.Index]; {
 	case found.Gateway.IsValid(): // also a pod may be a router
 		return false
 	case pod:
-		return found.Single
-	case found.Bridge == 0:
+		return found.Single && other != holder
+	case found.Bridge == 0 || !s.podsOnly(found.Bridge):
 		return false
 	}
 	ports, err := s.ports()
-	return err == nil && len(ports[found.Bridge]) > 0 && !slices.ContainsFunc(ports[found.Bridge], func(index int) bool {
+	return err == nil && !slices.ContainsFunc(ports[found.Bridge], func(index int) bool { return s.holders[index] == holder })
+}
+
+// podsOnly reports whether a device leads to pods only: to one, or it is a bridge of pods.
+func (s *routes) podsOnly(bridge int) bool {
+	if _, pod := s.holders[bridge]; pod {
+		return true
+	}
+	ports, err := s.ports()
+	return err == nil && len(ports[bridge]) > 0 && !slices.ContainsFunc(ports[bridge], func(index int) bool {
 		_, pod := s.holders[index]
 		return !pod
 	})
+}
+
+// shadows returns what routes of this node take from a range that another one sends to a node, and whether these are all. What leads to a
+// node takes nothing, and which route the kernel prefers a lookup says.
+func (s *routes) shadows() (list []paths.Range, whole bool) {
+	ranges, vxlan := make(map[netip.Prefix]route.Entry), make(map[int]bool)
+	var parts []route.Entry
+	whole, err := s.tables(func(e route.Entry) {
+		holder, pod := s.holders[e.Index]
+		switch {
+		case e.Gateway.IsValid():
+			if _, known := vxlan[e.Index]; !known {
+				vxlan[e.Index] = route.IsVXLAN(e.Index)
+			}
+			if e.Prefix.Bits() == 0 || s.nodes[e.Gateway] == "" && !vxlan[e.Index] {
+				return
+			}
+			if len(ranges) < maxRoutes {
+				ranges[e.Prefix] = e
+			} else {
+				tooManyRoutes.Exceeded(1)
+			}
+		case !e.Prefix.Addr().IsGlobalUnicast():
+		case !e.Local && pod && (!e.Prefix.IsSingleIP() || s.own[e.Prefix.Addr()] == holder):
+		case len(parts) < maxRoutes:
+			parts = append(parts, e)
+		default:
+			tooManyRoutes.Exceeded(1)
+		}
+	})
+	if err != nil {
+		return nil, false
+	}
+	seen, nodes := make(map[paths.Range]bool), make(map[netip.Prefix]string)
+	for _, part := range parts {
+		r := paths.Range{Node: s.around(part.Prefix, ranges, nodes), Prefix: part.Prefix}
+		switch {
+		case r.Node == "" || seen[r] || !part.Local && !s.podsOnly(part.Index):
+		case len(list) == paths.MaxRanges:
+			tooManyRoutes.Exceeded(1)
+		default:
+			seen[r] = true
+			list = append(list, r)
+		}
+	}
+	return list, whole
+}
+
+// around returns the node, by NodeID, that the narrowest of these ranges around a prefix leads to; empty for none. nodes keeps those of ranges.
+func (s *routes) around(part netip.Prefix, ranges map[netip.Prefix]route.Entry, nodes map[netip.Prefix]string) string {
+	for bits := part.Bits(); bits > 0 && len(ranges) > 0; bits-- {
+		outer, _ := part.Addr().Prefix(bits)
+		e, ok := ranges[outer]
+		if !ok {
+			continue
+		}
+		node, known := nodes[outer]
+		if !known {
+			leg, err := e.Leg()
+			if r := s.describe(document.Conflict{IP: outer.Addr()}, leg); err == nil && r.To == document.ToNode {
+				node = r.ToNodeID()
+			}
+			nodes[outer] = node
+		}
+		return node
+	}
+	return ""
 }
 
 // describe says where a route leads.

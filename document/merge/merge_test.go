@@ -57,7 +57,7 @@ func from(node string, conflicts ...document.Conflict) document.Answer {
 }
 
 // compareAll compares documents, which have addresses.
-var compareAll = cmpopts.EquateComparable(netip.Addr{})
+var compareAll = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 
 // summary has one line per conflict: id, state, scope, times, holders.
 func summary(conflicts []document.Conflict) []string {

@@ -56,6 +56,9 @@ func OnRecord(e document.Explanation) (list []Records) {
 		}
 		list = append(list, Records{"Configured" + on + ", as the kernel lists it:", lines})
 	}
+	if lines := Routes(e); len(lines) > 0 {
+		list = append(list, Records{"Packets to it go:", lines})
+	}
 	lines := make(map[string][]string) // by node
 	for _, story := range e.Stories {
 		for _, b := range story.Bindings {

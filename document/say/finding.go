@@ -22,6 +22,8 @@ func Finding(f document.Finding) (text string, steps []document.Step) {
 		return onTwoNodes(f)
 	case document.Stranger:
 		return stranger(f)
+	case document.Diverted:
+		return diverted(f)
 	}
 	text = fact(f) + "."
 	if f.Contested {
@@ -113,9 +115,13 @@ func misrouted(f document.Finding, from []string) (text string, steps []document
 	}
 }
 
-// way is the way that packets to a misrouted address go, empty for others.
+// way is the way that packets to a misrouted address go, or by what they are diverted; empty for others.
 func way(f document.Finding) string {
-	if f.Kind != document.Misrouted {
+	switch f.Kind {
+	case document.Diverted:
+		return fmt.Sprint(f.NodeID(), f.End, f.Route, f.Table, f.Device)
+	case document.Misrouted:
+	default:
 		return ""
 	}
 	return strings.Join(f.Through, " ") + " " + f.End + " " + f.HeldBy

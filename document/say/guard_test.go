@@ -215,3 +215,50 @@ func TestRepairOfABook(t *testing.T) {
 		t.Error("the address is still reserved")
 	}
 }
+
+// What ends a diversion removes that and nothing else, also for IPv6 and VLANs, and fails if it is not there any more.
+func TestDivertedCommands(t *testing.T) {
+	testneeds.Root(t)
+	netns, _ := sandbox(t, "diverted")
+	for _, command := range []string{
+		"ip link add eth0.7 type veth peer name peer0", "ip link set eth0.7 up", "ip link set peer0 up", "ip addr add 10.9.0.1/24 dev eth0.7",
+		"ip route add 10.1.2.0/24 dev peer0", "ip route add 10.1.2.5 dev peer0 metric 9", "ip -6 route add fd01::/64 dev peer0",
+	} {
+		if out, ok := run(netns, command); !ok {
+			t.Fatalf("%s: %s", command, out)
+		}
+	}
+	state := func() string {
+		out, _ := run(netns, "(ip route show table all; ip -6 route show table all; ip neigh show proxy; sysctl net.ipv4.conf.eth0/7.proxy_arp) | grep -vE 'fe80|ff00'") // these come later
+		return out
+	}
+	for begin, f := range map[string]document.Finding{
+		"ip route add local 10.1.2.0/24 dev eth0.7 table local": {End: document.EndsAtSelf, Route: netip.MustParsePrefix("10.1.2.0/24"), Table: 255, Protocol: "66"},
+		"ip -6 route add local fd01::/64 dev eth0.7 table local": {
+			End: document.EndsAtSelf, IP: netip.MustParseAddr("fd01::5"), Route: netip.MustParsePrefix("fd01::/64"), Table: 255, Protocol: "boot",
+		},
+		"ip route add 10.1.2.5 dev eth0.7":           {End: document.EndsAtPods, Route: netip.MustParsePrefix("10.1.2.5/32"), Table: 254, Protocol: "boot"},
+		"ip route add 10.1.2.5 dev eth0.7 table 77":  {End: document.EndsAtNode, Route: netip.MustParsePrefix("10.1.2.5/32"), Table: 77, Protocol: "static"},
+		"ip -6 route add fd01::5 dev eth0.7":         {End: document.EndsAtPods, IP: netip.MustParseAddr("fd01::5"), Route: netip.MustParsePrefix("fd01::5/128"), Table: 254, Protocol: "boot"},
+		"ip neigh add proxy 10.1.2.5 dev eth0.7":     {End: document.EndsByProxy},
+		"ip -6 neigh add proxy fd01::5 dev eth0.7":   {End: document.EndsByProxy, IP: netip.MustParseAddr("fd01::5")},
+		"sysctl -w net.ipv4.conf.eth0/7.proxy_arp=1": {End: document.EndsByProxyARP},
+	} {
+		if f.Device = "eth0.7"; !f.IP.IsValid() {
+			f.IP = netip.MustParseAddr("10.1.2.5")
+		}
+		before := state()
+		if out, ok := run(netns, begin); !ok {
+			t.Fatalf("%s: %s", begin, out)
+		}
+		if out, ok := run(netns, lookDiverted(f)); !ok || out == "" {
+			t.Errorf("%s: %s: %s", begin, lookDiverted(f), out)
+		}
+		if out, ok := run(netns, endDiverted(f)); !ok || state() != before {
+			t.Errorf("%s: %s: %s\n%s\nbefore:\n%s", begin, endDiverted(f), out, state(), before)
+		}
+		if out, ok := run(netns, endDiverted(f)); f.End != document.EndsByProxyARP && ok || state() != before {
+			t.Errorf("%s, twice: %s: %s", begin, endDiverted(f), out)
+		}
+	}
+}

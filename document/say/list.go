@@ -102,12 +102,12 @@ func Repairs(a document.Audit) (list []Entry) {
 	nodes := merge.Names(each(a.Findings, document.Finding.NodeID))
 	sorts, same := grouped(a.Findings, func(f document.Finding) sort { return sort{f.Kind, f.Book, way(f), isApart(f), f.Contested} }, func(f document.Finding) document.Finding { return f })
 	slices.SortStableFunc(sorts, func(a, b sort) int { return cmp.Compare(urgency(a.kind), urgency(b.kind)) })
-	ways := 0
+	ways := make(map[string]int) // by kind
 	for _, s := range sorts {
 		if s.way != "" {
-			ways++
+			ways[s.kind]++
 		}
-		if ways > maxBrief && s.way != "" {
+		if ways[s.kind] > maxBrief {
 			continue // the table has them
 		}
 		first := same[s][0]
@@ -118,7 +118,7 @@ func Repairs(a document.Audit) (list []Entry) {
 		if s.kind == document.Misrouted {
 			e.Text, e.Steps, others = misroutes(first, same[s], nodes)
 		}
-		if ways > 1 && s.way != "" {
+		if ways[document.Misrouted] > 1 && s.kind == document.Misrouted {
 			e.Steps = nil // the same
 		}
 		if len(others) > 0 {

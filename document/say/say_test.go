@@ -106,6 +106,9 @@ func finding(kind string) document.Finding {
 	case document.Stranger:
 		f.Store, f.Book, f.CNINetwork, f.Sandbox, f.Holder = "", "nodes", "", "", document.Holder{Node: "n1", Interface: "eth0", Netns: "host"}
 		f.By = detector.MAC{0x52, 0x54, 0, 1, 2, 3}
+	case document.Diverted:
+		f.Store, f.Book, f.CNINetwork, f.Sandbox, f.Holder = "", "routes", "", "", document.Holder{Node: "n2", Pod: f.Pod}
+		f.HeldBy, f.End, f.Device, f.Route, f.Table, f.Protocol = "n3", document.EndsAtSelf, "eth0", netip.MustParsePrefix("10.1.2.0/24"), 255, "66"
 	default:
 		f.Store, f.Book, f.CNINetwork, f.ReservedNode = "", "calico", "default", "n3"
 		f.ReservedPod = f.Pod
@@ -148,6 +151,33 @@ func TestWordsOfFindings(t *testing.T) {
 				f := finding(kind)
 				f.End, f.Through, f.Partly = c.end, c.through, len(c.through) > 1
 				cases = append(cases, named{fmt.Sprintf(", %s %v", c.end, c.through), f})
+			}
+		case document.Diverted:
+			cases = cases[:1]
+			for _, c := range []struct {
+				end, device, route, protocol string
+				table                        int
+			}{
+				{document.EndsAtSelf, "docker0", "10.1.2.5/32", "kernel", 255},
+				{document.EndsAtSelf, "kube-ipvs0", "10.1.2.5/32", "kernel", 255},
+				{document.EndsAtSelf, "lo", "10.1.2.0/24", "kernel", 255},
+				{document.EndsAtPods, "veth7", "10.1.2.5/32", "boot", 254},
+				{document.EndsAtPods, "veth7", "10.1.2.5/32", "bird", 254},
+				{document.EndsAtPods, "cni0", "10.1.2.0/25", "kernel", 254},
+				{document.EndsAtNode, "eth0", "10.1.2.5/32", "static", 77},
+				{document.EndsByProxy, "eth0", "10.1.2.5/32", "boot", 254},
+				{document.EndsByProxyARP, "eth0.100", "10.1.0.0/16", "static", 254},
+				{document.EndsByProxyAll, "eth0", "10.1.0.0/16", "static", 254},
+				{document.EndsAtSelf, "eth0;reboot", "10.1.2.0/24", "66", 255},
+				{document.EndsAtPods, "veth7", "", "", 0},
+			} {
+				f := finding(kind)
+				f.End, f.Device, f.Table, f.Protocol, f.Partly = c.end, c.device, c.table, c.protocol, c.protocol == "bird"
+				f.Route, _ = netip.ParsePrefix(c.route)
+				if c.end == document.EndsAtNode {
+					f.Through, f.HeldBy = []string{"n1"}, "n2"
+				}
+				cases = append(cases, named{fmt.Sprintf(", %s %s %s", c.end, c.device, c.protocol), f})
 			}
 		default:
 			cases = append(cases, named{", taken by hand", taken}, named{", not known who gave it", nobody})

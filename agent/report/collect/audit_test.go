@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/dupip/dupip/detector/cluster"
@@ -136,5 +137,55 @@ func TestNoBook(t *testing.T) {
 		if a := c.Audit(q); a.Verdict != test.verdict || fmt.Sprint(a.Unchecked) != test.texts {
 			t.Errorf("%s: %s, %s; want %s, %s", name, a.Verdict, a.Unchecked, test.verdict, test.texts)
 		}
+	}
+}
+
+// TestDivertedOnce: where a node says that it diverts an address, nobody's walk through it is told; other ways are.
+func TestDivertedOnce(t *testing.T) {
+	ip := netip.MustParseAddr("10.1.2.5")
+	pod := document.Holder{Pod: &document.Pod{Namespace: "shop", Name: "web", UID: "1"}}
+	walk := func(ip netip.Addr, through ...string) *document.Answer {
+		return &document.Answer{
+			Findings: []document.Finding{{Kind: document.Misrouted, IP: ip, Holder: pod, HeldBy: "n9", Through: through, End: document.EndsAtPods}, {Kind: document.Unreserved, IP: ip}},
+			Routes:   []document.Route{{To: document.ToAway, Device: "eth0", Ends: true, Policy: true}},
+		}
+	}
+	diverting := &document.Answer{
+		Findings: []document.Finding{{Kind: document.Diverted, IP: ip, Holder: pod, HeldBy: "n9", End: document.EndsAtPods, Device: "veth1"}},
+		Routes:   []document.Route{{To: document.ToDevice, Device: "veth1", Proxy: "eth0"}},
+	}
+	all := others{"n1": diverting, "n2": walk(ip, "n4", "n1"), "n3": walk(ip, "n4"), "n4": walk(ip.Next(), "n1")}
+	collect := func(kind cluster.QueryKind, q document.Query) *Collection {
+		c := &Collection{Self: cluster.Member{Name: "n0", Boot: "b"}}
+		if err := c.Ask(context.Background(), all, all.members(), q, kind); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	list := func(findings []document.Finding) (said []string) {
+		for _, f := range findings {
+			if f.Kind != document.Unreserved {
+				said = append(said, fmt.Sprint(f.Node, " ", f.Kind, " ", f.IP))
+			}
+		}
+		slices.Sort(said)
+		return said
+	}
+	q := document.Query{Cluster: true}
+	if got, want := list(collect(cluster.QueryFindings, q).Audit(q).Findings), []string{"n1 diverted 10.1.2.5", "n3 misrouted 10.1.2.5", "n4 misrouted 10.1.2.6"}; !slices.Equal(got, want) {
+		t.Errorf("the audit has %q, want %q", got, want)
+	}
+	q.IP = ip
+	e := collect(cluster.QueryStories, q).Explanation(q)
+	if got, want := list(e.Findings), []string{"n1 diverted 10.1.2.5", "n3 misrouted 10.1.2.5"}; !slices.Equal(got, want) || len(e.Findings) != len(want) {
+		t.Errorf("explain has %q, want %q", got, want)
+	}
+	for _, r := range e.Routes {
+		if r.Ends || r.Policy || (r.Proxy != "") != (r.Node == "n1") {
+			t.Errorf("route %+v", r)
+		}
+	}
+	if len(e.Routes) != len(all) {
+		t.Errorf("%d routes", len(e.Routes))
 	}
 }

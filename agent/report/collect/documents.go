@@ -56,8 +56,23 @@ func (c *Collection) Explanation(q document.Query) document.Explanation {
 	if c.Books != nil {
 		doc.Books = append(doc.Books, c.Books.Of(q.IP)...)
 	}
+	for _, a := range c.answers {
+		for _, f := range a.Findings {
+			if about := f.Kind == document.Diverted || f.Kind == document.Misrouted; about && f.IP == q.IP && !c.diverted(f) {
+				doc.Findings = append(doc.Findings, f)
+			}
+		}
+		for _, r := range a.Routes {
+			if r.Ends, r.Policy = false, false; len(doc.Routes) < merge.MaxRoutes {
+				doc.Routes = append(doc.Routes, r)
+			}
+		}
+	}
 	for i := range doc.Stories {
 		if conflict := doc.Stories[i].Conflict; conflict != nil {
+			if conflict.State == detector.Confirmed {
+				doc.Routes = nil
+			}
 			c.addRoutes(conflict)
 			c.judge(conflict)
 		}
@@ -71,7 +86,7 @@ func (c *Collection) addRoutes(conflict *document.Conflict) {
 		return
 	}
 	for _, a := range slices.SortedFunc(slices.Values(c.answers), func(x, y document.Answer) int { return cmp.Compare(x.NodeID(), y.NodeID()) }) {
-		isKnown := slices.ContainsFunc(conflict.Routes, func(r document.Route) bool { return r.NodeID() == a.NodeID() })
+		isKnown := a.Self || slices.ContainsFunc(conflict.Routes, func(r document.Route) bool { return r.NodeID() == a.NodeID() })
 		if isKnown || len(conflict.Routes)+len(a.Routes) > merge.MaxRoutes {
 			continue
 		}
@@ -132,7 +147,7 @@ func (c *Collection) Audit(q document.Query) document.Audit {
 			where[text] = append(where[text], a.Node)
 		}
 		for _, f := range a.Findings {
-			if q.SelectsFinding(f) {
+			if q.SelectsFinding(f) && !c.diverted(f) {
 				doc.Findings = append(doc.Findings, f)
 			}
 		}
@@ -165,6 +180,15 @@ func (c *Collection) Audit(q document.Query) document.Audit {
 		doc.Verdict = document.AuditAgrees
 	}
 	return doc
+}
+
+// diverted reports whether a finding follows packets to a node that says itself that it diverts them.
+func (c *Collection) diverted(f document.Finding) bool {
+	return f.Kind == document.Misrouted && slices.ContainsFunc(c.answers, func(a document.Answer) bool {
+		return (a.NodeID() == f.NodeID() || slices.Contains(f.Through, a.Node)) && slices.ContainsFunc(a.Findings, func(o document.Finding) bool {
+			return o.Kind == document.Diverted && o.IP == f.IP
+		})
+	})
 }
 
 // Captures makes the document of what the holders of q.IP sent.

@@ -36,8 +36,12 @@ const (
 // Route is where a packet would go.
 type Route struct {
 	Kind Kind
-	// Device is what the packet leaves by; only with Kind Out.
+	// Device is what the packet leaves by, or with Kind Self what the route names; none with Nowhere.
 	Device Device
+	// Prefix is what the route is for, as the kernel has it in Table, where Protocol has put it; zero if the kernel does not say.
+	Prefix   netip.Prefix
+	Table    int
+	Protocol string
 	// Gateway is the next hop, zero if that is the address itself. Single: the route is for the address alone.
 	Gateway netip.Addr
 	Single  bool
@@ -73,7 +77,7 @@ func get(ip netip.Addr, options *netlink.RouteGetOptions) (found netlink.Route, 
 	case len(routes) != 1:
 		return found, 0, fmt.Errorf("looking up the route to %s: %d replies", ip, len(routes))
 	case routes[0].Type == unix.RTN_LOCAL:
-		return found, Self, nil
+		return routes[0], Self, nil
 	}
 	return routes[0], Out, nil
 }
@@ -94,15 +98,16 @@ func To(ip netip.Addr) ([]Route, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case kind != Out:
+	case kind == Nowhere:
 		return []Route{{Kind: kind}}, nil
+	case kind == Self:
+		link, err := linkByIndex(found.LinkIndex)
+		if err != nil {
+			return nil, fmt.Errorf("reading device %d: %w", found.LinkIndex, err)
+		}
+		return []Route{of(Route{Kind: kind, Device: device(link)}, &found)}, nil
 	case len(found.MultiPath) == 0:
 		found.MultiPath = []*netlink.NexthopInfo{{LinkIndex: found.LinkIndex, Gw: found.Gw, Via: found.Via, Encap: found.Encap}}
-	}
-	single := false
-	if found.Dst != nil {
-		ones, bits := found.Dst.Mask.Size()
-		single = ones == bits
 	}
 	var legs []Route
 	for _, hop := range found.MultiPath {
@@ -119,11 +124,26 @@ func To(ip netip.Addr) ([]Route, error) {
 			if err != nil {
 				return nil, err
 			}
-			leg.Single = single
-			legs = append(legs, leg)
+			legs = append(legs, of(leg, &found))
 		}
 	}
 	return legs, nil
+}
+
+// of adds which route of the kernel a leg belongs to.
+func of(leg Route, found *netlink.Route) Route {
+	leg.Prefix, leg.Table, leg.Protocol = prefix(found.Dst), found.Table, found.Protocol.String()
+	leg.Single = leg.Prefix.IsSingleIP()
+	return leg
+}
+
+func prefix(n *net.IPNet) netip.Prefix {
+	if n == nil {
+		return netip.Prefix{}
+	}
+	ones, _ := n.Mask.Size()
+	ip, _ := netip.AddrFromSlice(n.IP)
+	return netip.PrefixFrom(ip.Unmap(), ones)
 }
 
 // by returns the route to an address by a device, and a gateway unless that is zero.

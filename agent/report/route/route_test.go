@@ -195,14 +195,14 @@ func TestBridged(t *testing.T) {
 	if want := []int{one.Attrs().Index, two.Attrs().Index}; err != nil || !slices.Equal(ports[bridge.Attrs().Index], want) {
 		t.Errorf("the ports of bridges are %v, %v; want %v", ports, err, want)
 	}
-	checkRoute(t, "10.2.0.1", "self ")
+	checkRoute(t, "10.2.0.1", "self cni0 alone")
 	// The bridge notices the carrier of its ports a moment later, and has its route then.
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if r, err := To(netip.MustParseAddr("fd02::1")); err == nil && r[0].Kind == Self {
 			break
 		}
 	}
-	checkRoute(t, "fd02::1", "self ")
+	checkRoute(t, "fd02::1", "self cni0 alone")
 }
 
 // Not every kernel has bridges with VLAN filtering, so this test needs none.
@@ -287,7 +287,7 @@ func TestOffTheNode(t *testing.T) {
 	}
 	must(t, netlink.RouteAdd(via))
 	checkRoute(t, "10.7.0.1", "out eth9 via 2001:db8::9")
-	checkRoute(t, "192.0.2.1", "self ")
+	checkRoute(t, "192.0.2.1", "self eth9 alone")
 	must(t, netlink.LinkSetDown(uplink))
 	checkRoute(t, "10.6.0.1", "nowhere ")
 }

@@ -35,6 +35,7 @@ func (p *Printer) Explanation(e document.Explanation) {
 			conflicts = append(conflicts, *story.Conflict)
 		}
 	}
+	steps{p}.entries(say.Found(e))
 	if text := say.Unasked(e.Coverage, conflicts...); text != "" {
 		p.wrapped(0, text)
 	}

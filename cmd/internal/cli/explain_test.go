@@ -170,3 +170,40 @@ func TestNotesOfNamesakes(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// Where nodes send packets to an address, and which of them diverts these.
+func TestPrintRoutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ip := netip.MustParseAddr("10.0.0.1")
+		local := netip.PrefixFrom(ip, 32)
+		e := document.Explanation{
+			IP: ip, Coverage: document.Coverage{Asked: 3},
+			Routes: []document.Route{
+				{Node: "n1", To: document.ToSelf, Device: "docker0", Prefix: local},
+				{Node: "n2", To: document.ToNode, ToNode: "n3"},
+				{Node: "n4", To: document.ToAway, Device: "tun0", Proxy: "eth0"},
+			},
+			Findings: []document.Finding{{
+				Kind: document.Diverted, IP: ip, Holder: document.Holder{Node: "n1", Pod: &document.Pod{Namespace: "shop", Name: "web-0"}}, HeldBy: "n3",
+				End: document.EndsAtSelf, Device: "docker0", Route: local, Table: 255, Protocol: "kernel",
+			}},
+		}
+		printed(t, func(p *Printer) { p.Explanation(e) }, `10.0.0.1 was not seen on any of 3 nodes.
+
+Packets to it go:
+  from n1 to itself, by 10.0.0.1/32 on docker0
+  from n2 to node n3
+  from n4 off the node by tun0; it answers for the address on eth0
+
+What to do:
+Node n1 takes packets to 10.0.0.1 for its own, by the route 10.0.0.1/32 of table
+  local (proto kernel) on docker0. shop/web-0 on node n3 has the address, and
+  does not get them.
+  - Look what the node has, on node n1:
+    ip route show table local 10.0.0.1/32
+  - If shop/web-0 on node n3 is right: Give docker0 another subnet, outside of
+    the pods' ranges: "bip" and "default-address-pools" in Docker's
+    /etc/docker/daemon.json, and restart Docker, on node n1.
+`)
+	})
+}

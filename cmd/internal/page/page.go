@@ -62,7 +62,7 @@ func newLayout(program string) *template.Template {
 		"records": say.OnRecord, "former": cli.Former,
 		"verdict": func(s document.Story) []string { return cli.Verdict(s, func(state string) string { return state }) },
 		"pairs":   func(doc document.Conflicts) []string { return say.Pairs(doc, cli.MaxPairs) },
-		"todo":    say.Entries, "todoMany": say.Many, "do": say.Do, "repairs": say.Repairs, "head": say.Head, "why": say.Why,
+		"todo":    say.Entries, "todoMany": say.Many, "do": say.Do, "repairs": say.Repairs, "found": say.Found, "head": say.Head, "why": say.Why,
 		"trim":   strings.TrimSpace,
 		"rename": func(text string) string { return cli.Rename(program, text) },
 	}).ParseFS(files, "page.html"))

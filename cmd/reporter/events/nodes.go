@@ -27,6 +27,7 @@ var agentEvents = map[string]findingEvent{
 	document.Unreserved: {ReasonUnreserved, unreserved},
 	document.TwoNodes:   {ReasonElsewhere, elsewhere},
 	document.Stranger:   {ReasonElsewhere, elsewhere},
+	document.Diverted:   {ReasonDiverted, "This node takes packets to live pods for its own, sends them elsewhere, or answers ARP for them."},
 	document.Misrouted:  {ReasonMisrouted, "Packets from this node to pods of other nodes go to another node than the pod's."},
 }
 

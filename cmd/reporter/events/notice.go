@@ -28,6 +28,7 @@ const (
 	ReasonSummary    = "DuplicateIPs"        // on a node, when there are too many for one Event each at once
 	ReasonRange      = "SharedPodRange"      // on a node, which gives out the same addresses as another one
 	ReasonUnreserved = "UnreservedIP"        // on a node
+	ReasonDiverted   = "DivertedIP"          // on a node, whose kernel diverts packets
 	ReasonMisrouted  = "MisroutedIP"         // on a node, whose routes lead to the wrong node
 	ReasonElsewhere  = "IPElsewhere"         // on a node: another machine seems to have an address that is there, too
 	// On a node, by the books of the API server.

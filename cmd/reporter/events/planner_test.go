@@ -277,14 +277,16 @@ func TestNodes(t *testing.T) {
 	}
 	summary(0)
 	w.expect("nothing", "")
-	w.p.Summary("red/boot", cluster.Summary{Findings: map[string]int{"misrouted address": 1}})
-	w.run(5 * time.Second)
-	w.expect("misrouted", "MisroutedIP red")
-	w.api = make(map[string]kube.Event)
 	w.p.Summary("red/boot", cluster.Summary{Findings: map[string]int{"two-nodes address": 1, "stranger address": 1}})
 	w.run(5 * time.Second)
 	w.expect("elsewhere", "IPElsewhere red")
 	w.api = make(map[string]kube.Event)
+	for kind, reason := range map[string]string{"misrouted": ReasonMisrouted, "diverted": ReasonDiverted} {
+		w.p.Summary("red/boot", cluster.Summary{Findings: map[string]int{kind + " address": 1}})
+		w.run(5 * time.Second)
+		w.expect(kind, reason+" red")
+		w.api = make(map[string]kube.Event)
+	}
 	summary(2)
 	summary(3)
 	w.expect("unreserved", "UnreservedIP red")
