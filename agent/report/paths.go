@@ -34,7 +34,7 @@ type shadows struct {
 // lookAround returns what this node knows now. It is for one goroutine. changed says that routes may have changed.
 func (r *Report) lookAround(ctx context.Context, changed bool) (*paths.View, error) {
 	var s *routes
-	var looked lookedAt
+	var looked *lookedAt
 	v := paths.View{Own: make(map[netip.Addr]bool)}
 	err := r.whenReady(ctx, func() {
 		s, looked = r.newRoutes(), r.look(time.Now())

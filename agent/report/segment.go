@@ -14,6 +14,9 @@ import (
 	"github.com/dupip/dupip/document"
 )
 
+// lookEvery is the least time between two looks at the segment.
+const lookEvery = 9 * time.Second
+
 // maxSegment bounds the findings about addresses that other machines have, too.
 const maxSegment = 64
 
@@ -42,12 +45,13 @@ type lookedAt struct {
 }
 
 // look collects what there is to say of the segment of the nodes, and has it listened to. Call it in the goroutine that owns the parts.
-func (r *Report) look(now time.Time) (l lookedAt) {
+func (r *Report) look(now time.Time) *lookedAt {
 	own, ok := r.Table.Own.Segment()
-	if !ok || r.OnSegment == nil {
-		return l
+	if !ok || r.OnSegment == nil || now.Before(r.lookNext) {
+		return nil
 	}
-	l.device = own.Index
+	r.lookNext = now.Add(lookEvery)
+	l := &lookedAt{device: own.Index}
 	told := make(map[detector.Key]bool)
 	for _, t := range r.Detector.Twins(now) {
 		l.twins, l.prefixes, told[t.Own.Key] = append(l.twins, t), append(l.prefixes, r.Table.Own.Prefix(t.Own.Key)), true
@@ -62,7 +66,10 @@ func (r *Report) look(now time.Time) (l lookedAt) {
 }
 
 // findSegment makes the findings of a look. members are their nodes by address.
-func (r *Report) findSegment(l lookedAt, members map[netip.Addr]string) {
+func (r *Report) findSegment(l *lookedAt, members map[netip.Addr]string) {
+	if l == nil {
+		return
+	}
 	var found segment
 	add := func(f document.Finding) {
 		if len(found.list) == maxSegment {
