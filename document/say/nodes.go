@@ -74,7 +74,10 @@ func (v *voice) twoNodesSteps() (list []document.Step) {
 			}))
 		}
 		s := v.fromNode(n, false)
-		if own := machine(v.c.Holders[n]); name == "" && !own.Prefix.IsSingleIP() {
+		switch own := machine(v.c.Holders[n]); {
+		case own.Device == "":
+			s = v.askOwn(n)
+		case name == "" && !own.Prefix.IsSingleIP():
 			s = v.on(n, document.Step{Text: "Give the node another address in the configuration of its network, from its console: perhaps it is reached by this one only"})
 		}
 		s.If = unless

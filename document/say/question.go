@@ -121,9 +121,14 @@ func (v *voice) unless(n int, open []int) []document.Step {
 // endTold ends a holder of which its own node has told: another node may have invented it.
 func (v *voice) endTold(n int) document.Step {
 	if v.c.Holders[n].Facts == nil {
-		return document.Step{Text: fmt.Sprintf(`Ask node %s what to do: "dupip explain %s" there, or with --cluster; it has not told of %s`, v.node(n), v.c.IP, v.names[n])}
+		return v.askOwn(n)
 	}
 	return v.end(n, "")
+}
+
+// askOwn asks the node of a holder.
+func (v *voice) askOwn(n int) document.Step {
+	return document.Step{Text: fmt.Sprintf(`Ask node %s what to do: "dupip explain %s" does; it has not told of %s yet`, v.node(n), v.c.IP, v.names[n])}
 }
 
 // withSandbox names a holder, with what books may call it.

@@ -272,6 +272,7 @@ func situations() []situation {
 		{"two nodes have a virtual address of kube-vip", onTwo("kube-vip", 32)},
 		{"two nodes have a virtual address, and nobody knows of whom", onTwo("", 32)},
 		{"two nodes were installed with one address", onTwo("", 24)},
+		{"two nodes have one address, and one has not told how", with(onTwo("", 32), func(c *document.Conflict) { c.Holders[1].Facts = nil })},
 		{"not decided: a node is among them, more books than are listed, and the last one was found at the start", crowded},
 	}...)
 	for _, past := range []situation{

@@ -24,7 +24,7 @@ func (v *voice) text() string {
 		parts = append(parts, "This is likely, not certain.")
 	}
 	parts = append(parts, v.cause(), v.unseen())
-	if !v.past {
+	if !v.past && v.c.Judgement.Cause != document.CauseTwoNodes { // each of the two sends to itself
 		parts = append(parts, v.routes())
 	}
 	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
