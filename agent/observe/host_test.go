@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -213,4 +214,57 @@ func hostList(n int) (list []links.HostAddress) {
 		list = append(list, links.HostAddress{IP: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Device: "eth1", Index: 3})
 	}
 	return list
+}
+
+// TestPlaces: where the addresses of the node are, and those of its pods on other segments; a new configuration moves them at once.
+func TestPlaces(t *testing.T) {
+	for name, tt := range map[string]struct {
+		config string
+		gossip string
+		want   string // the places of the addresses below, in order
+	}{
+		"usual":                      {"", "192.168.7.1", "1 1 1 0 0 2"},
+		"nobody is asked":            {"segments: {ask: off}", "192.168.7.1", "3 3 3 0 0 2"},
+		"exclusive on every device":  {"exclusive: [10.9.0.0/16]", "192.168.7.1", "1 1 1 1 0 2"},
+		"exclusive and nobody asked": {"exclusive: [10.9.0.0/16]\nsegments: {ask: off}", "192.168.7.1", "3 3 3 3 0 2"},
+		"alone":                      {"exclusive: [10.9.0.0/16]", "", "0 0 0 0 0 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newHarness(t, "")
+			if tt.gossip != "" {
+				w.Own.opts.GossipAddress = netip.MustParseAddr(tt.gossip)
+			}
+			w.add("veth0", "cni0", "eth0", 2, 7) // a primary interface
+			host := func(ip, device, parent string, index, bits int) links.HostAddress {
+				a := netip.MustParseAddr(ip)
+				return links.HostAddress{IP: a, Subnet: netip.PrefixFrom(a, bits).Masked(), Device: device, Parent: parent, Index: index}
+			}
+			list := []links.HostAddress{
+				host("192.168.7.1", "eth0", "", 10, 24), host("203.0.113.7", "eth0", "", 10, 32), host("203.0.113.8", "vrrp.1", "eth0", 11, 32),
+				host("10.9.0.9", "eth1", "", 12, 24), host("10.8.0.9", "vrrp.2", "eth1", 13, 32), host("10.244.0.1", "cni0", "", 14, 24),
+			}
+			w.Update(links.Event{Kind: links.HostAddresses, Host: list}, time.Now())
+			places := make(map[netip.Addr]detector.Place)
+			for _, o := range w.Configure(parsed(t, tt.config), time.Now()) {
+				places[o.Sighting.Key.IP] = o.Sighting.Holder.Place
+			}
+			var got []string
+			for _, a := range list {
+				o, ok := w.Own.Find(list, detector.Key{Network: "default", IP: a.IP}, time.Now())
+				if !ok {
+					t.Fatalf("%s is not found", a.IP)
+				}
+				if place, moved := places[a.IP]; moved && place != o.Sighting.Holder.Place {
+					t.Errorf("%s: place %d by the new configuration, and %d by a list", a.IP, place, o.Sighting.Holder.Place)
+				}
+				got = append(got, strconv.Itoa(int(o.Sighting.Holder.Place)))
+			}
+			if text := strings.Join(got, " "); text != tt.want {
+				t.Errorf("places %s, want %s", text, tt.want)
+			}
+			if devices := w.Own.Segments(); (len(devices) > 0) != (tt.gossip != "" && !strings.Contains(tt.config, "ask: off")) {
+				t.Errorf("segments %v", devices)
+			}
+		})
+	}
 }

@@ -118,6 +118,7 @@ func TestSituations(t *testing.T) {
 	}{
 		{"a sandbox that the runtime has forgotten", pair(behindIt(old, document.BehindForgotten), young), []document.Book{book("n1", "sandbox-young")}, 0, document.CauseLeftOver, "remove forgotten, keep last", document.Certain},
 		{"a stopped sandbox, and a pod of which nothing is known", pair(behindIt(old, document.BehindStopped), behindIt(young, "")), nil, 0, document.CauseLeftOver, "remove stopped, open", document.Certain},
+		{"two nodes with one address", pair(machine("n1", 60, false), machine("n2", 5, false)), nil, 0, document.CauseTwoNodes, "open, open", document.Undecided},
 		{"a node's younger address with a lifetime", pair(old, machine("n1", 5, true)), nil, 0, document.CauseNodeAddress, "keep given, remove lifetime", document.Certain},
 		{"a node's older address with a lifetime", pair(machine("n1", 60, true), young), nil, 0, document.CauseNodeAddress, "keep node, remove on-node", document.Certain},
 		{"a node's younger address, permanent", pair(old, machine("n2", 5, false)), nil, 0, document.CauseNodeAddress, "remove on-node, keep node", document.Likely},

@@ -181,6 +181,28 @@ func TestHosts(t *testing.T) {
 	l.take(a, host(1), "c1")
 }
 
+// Two nodes are told of each other where they may not have one address, or that is worth to be known.
+func TestPlaces(t *testing.T) {
+	const uplink, bridge, unasked = detector.PlaceUplink, detector.PlaceBridge, detector.PlaceUnasked
+	for pair, told := range map[[2]detector.Place]bool{
+		{0, 0}: false, {uplink, 0}: false, {unasked, 0}: false, {uplink, uplink}: true, {uplink, unasked}: true, {unasked, unasked}: true, {bridge, 0}: true, {bridge, uplink}: true,
+		{bridge, bridge}: true,
+	} {
+		at := func(place detector.Place) wire.Lease {
+			lease := host(1)
+			lease.Binding.Holder.Place = place
+			return lease
+		}
+		for _, places := range [][2]detector.Place{pair, {pair[1], pair[0]}} {
+			l := newLab(t)
+			l.take(l.node("a", 1), at(places[0]))
+			if others, _, _ := l.accept(l.node("b", 1), at(places[1])); (len(others.Others) > 0) != told {
+				t.Errorf("%v: told %v, want %t", places, others.Others, told)
+			}
+		}
+	}
+}
+
 // Two claims are no conflict; one against a holder is.
 func TestClaims(t *testing.T) {
 	claim := func(seq uint64) wire.Lease {
