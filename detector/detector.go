@@ -230,7 +230,7 @@ func (d *Detector) Probed(p Probe, r Result, now time.Time) Effects {
 		}
 	case r.Outcome == Gone && p.Purpose != "":
 		return d.Withdraw(p.Key, p.Holder, r.Reason, now)
-	case r.Outcome == Gone && b.remote && b.check == nil && b.holder.Place != 0: // it is known for what [Detector.Twins] says only
+	case r.Outcome == Gone && b.remote && b.check == nil && b.has(): // it is known for what [Detector.Twins] says only
 		return d.Withdraw(p.Key, p.Holder, r.Reason, now)
 	case r.Outcome == Gone && b.remote && b.check != nil && b.check.phase != probing:
 		d.verifier.start(b, now)

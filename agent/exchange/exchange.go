@@ -179,7 +179,7 @@ func sightingOf(key detector.Key, c cluster.Binding, answer bool, at time.Time) 
 		c.Holder.NetnsName = cmp.Or(c.Holder.NetnsName, "host") // else its name comes with its node's first reply
 	}
 	return detector.Sighting{
-		Key: key, Holder: c.Holder, Evidence: c.Evidence, Answer: answer, At: at, Listed: c.Holder.Place != 0,
+		Key: key, Holder: c.Holder, Evidence: c.Evidence, Answer: answer, At: at, Listed: c.Evidence == detector.Host || c.Holder.Place != 0,
 		FirstSeen: c.FirstSeen, FoundAtStart: c.FoundAtStart, Occurrences: c.Occurrences, Life: c.Life,
 	}
 }
