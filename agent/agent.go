@@ -275,11 +275,10 @@ func (a *Agent) onSegment(l *loop) func(time.Time) []wire.Stranger {
 	if a.cluster == nil {
 		return nil
 	}
-	return func(now time.Time) []wire.Stranger {
+	return func(time.Time) []wire.Stranger {
 		a.wire.Follow(l.Table.Own.Segments(), l.OnSegment())
 		others := slices.DeleteFunc(a.cluster.Members(), func(m cluster.Member) bool { return m.Self })
-		l.AskStrangers(len(others) > 0 && !slices.ContainsFunc(others, cluster.Member.Live))
-		return l.Strangers.List(now)
+		return l.LookForStrangers(len(others) > 0 && !slices.ContainsFunc(others, cluster.Member.Live))
 	}
 }
 

@@ -47,6 +47,7 @@ for target; do
         want containerd containerd ctr containerd-shim-runc-v2
         want runc runc
         want arpwatch arpwatch
+        want keepalived keepalived
         want tshark tshark
         want systemd systemd-analyze /lib/systemd/systemd
         want prometheus prometheus promtool
@@ -149,7 +150,7 @@ if ! apt-get install -y -qq --no-install-recommends $packages >/dev/null; then
     apt-get update -qq
     apt-get install -y -qq --no-install-recommends $packages >/dev/null
 fi
-for service in prometheus prometheus-alertmanager arpwatch openvswitch-switch; do
+for service in prometheus prometheus-alertmanager arpwatch keepalived openvswitch-switch; do
     case " $packages " in
     *" $service "*) if command -v systemctl >/dev/null; then systemctl disable --quiet "$service" || true; fi ;;
     esac

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/agent/exchange"
+	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/wire"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 const (
@@ -60,49 +62,79 @@ func (c *Core) ask(a exchange.Probe, now time.Time) detector.ProbeRefusal {
 
 // Heard takes an answer or an announcement that came in from the segment behind a device.
 func (c *Core) Heard(device string, ip netip.Addr, mac detector.MAC, at time.Time) {
-	c.Log.Debug("heard on a segment", "device", device, "ip", ip, "mac", mac)
-	segment, _ := c.Table.Own.Segment()
-	if device == segment.Device {
-		c.Strangers.Count(ip, mac)
-	}
 	for _, key := range c.Table.Own.OnSegment(device, ip) {
 		c.Exchange.Heard(key, mac, at)
-		holders, _ := c.Detector.LocalHolders(key)
-		if device == segment.Device && len(holders) > 0 && !slices.ContainsFunc(holders, func(b detector.Binding) bool { return b.Holder.MAC == mac }) {
-			c.Strangers.Hear(key, mac, at)
-		}
 	}
-}
-
-// AskStrangers asks for the addresses of the node itself that somebody else was heard with: who took one may be heard once only; and for the one
-// at which it receives gossip if it has lost all other nodes. Of pods' addresses the node may have neighbour entries, which the answers would change.
-func (c *Core) AskStrangers(lost bool) {
-	segment, ok := c.Table.Own.Segment()
-	if !ok || c.Ask == nil || !c.Table.Config().Asks() {
+	if segment, _ := c.Table.Own.Segment(); device != segment.Device {
 		return
 	}
-	for _, key := range c.Strangers.Keys(c.Now()) {
-		if c.Detector.Holds(key, c.Table.Host) && (!lost || key.IP != segment.IP) {
-			_ = c.Ask(segment.Device, key.IP)
-		}
-	}
-	if lost {
-		_ = c.Ask(segment.Device, segment.IP)
+	c.Strangers.Count(ip, mac, at)
+	holders := c.onSegment(ip)
+	if len(holders) > 0 && !slices.ContainsFunc(holders, func(b detector.Binding) bool { return b.Holder.MAC == mac }) {
+		c.Strangers.Hear(ip, mac, at)
 	}
 }
 
-// OnSegment returns the addresses that this node and pods of it have on the segment that joins the nodes.
+// onSegment returns the holders on this node that have an address on the segment that joins the nodes: the node itself, or pods there.
+func (c *Core) onSegment(ip netip.Addr) (found []detector.Binding) {
+	segment, ok := c.Table.Own.Segment()
+	if !ok {
+		return nil
+	}
+	for _, key := range c.Table.Own.OnSegment(segment.Device, ip) {
+		holders, _ := c.Detector.LocalHolders(key)
+		for _, b := range holders {
+			if c.isOnSegment(&b, segment) {
+				found = append(found, b)
+			}
+		}
+	}
+	return found
+}
+
+func (c *Core) isOnSegment(b *detector.Binding, segment links.HostAddress) bool {
+	if b.Holder.ID == c.Table.Host {
+		return b.Holder.Place == detector.PlaceUplink
+	}
+	return c.Table.Own.IsOnSegment(b.Key, segment)
+}
+
+// LookForStrangers returns who else was heard with addresses that this node, or a pod of it, has on the segment that joins the nodes. It asks again for
+// those of the node itself: who took one may be heard once only; and for the one at which it receives gossip if it has lost all other nodes. Of pods'
+// addresses the node may have neighbour entries, which the answers would change.
+func (c *Core) LookForStrangers(lost bool) []wire.Stranger {
+	segment, ok := c.Table.Own.Segment()
+	if !ok {
+		return nil
+	}
+	ask := func(ip netip.Addr) bool {
+		isNode := slices.ContainsFunc(c.onSegment(ip), func(b detector.Binding) bool { return b.Holder.ID == c.Table.Host })
+		return isNode && c.Ask != nil && c.Table.Config().Asks() && c.Ask(segment.Device, ip) == nil
+	}
+	if lost {
+		ask(segment.IP)
+	}
+	return c.Strangers.Look(c.Now(), func(ip netip.Addr) (since time.Time, ok bool) {
+		for _, b := range c.onSegment(ip) {
+			since, ok = schedule.Later(since, b.FirstSeen), true
+		}
+		return since, ok
+	}, ask)
+}
+
+// OnSegment returns the addresses that this node and pods of it have on the segment that joins the nodes, sorted.
 func (c *Core) OnSegment() (ips []netip.Addr) {
 	segment, ok := c.Table.Own.Segment()
 	if !ok {
 		return nil
 	}
 	for _, b := range c.Detector.Bindings(func(b *detector.Binding) bool {
-		return b.Holder.ID.Node == c.Table.Host.Node && b.Evidence.Counts() && (b.Holder.Place == detector.PlaceUplink || c.Table.Own.IsOnSegment(b.Key, segment))
+		return b.Holder.ID.Node == c.Table.Host.Node && b.Evidence.Counts() && c.isOnSegment(b, segment)
 	}) {
 		ips = append(ips, b.Key.IP)
 	}
-	return slices.Compact(ips) // they are sorted
+	slices.SortFunc(ips, netip.Addr.Compare)
+	return slices.Compact(ips)
 }
 
 // answerHost lists the node's own addresses if probes wait for that, and reports whether it did.

@@ -193,12 +193,19 @@ func (x *Exchange) receiveReply(t cluster.ProbeReply, now time.Time) {
 	if t.Binding.Holder.ID == s.Holder {
 		x.Apply(x.Detector.Describe(s.Holder, func(key detector.Key, h *detector.Holder) {
 			given := h.Given
-			if *h = t.Binding.Holder; key != s.Key {
+			switch {
+			case key == s.Key:
+				*h = t.Binding.Holder
+			case t.Binding.Evidence != detector.Host: // a node has each address on a device of its own
+				*h = t.Binding.Holder
 				h.Given = given
 			}
 		}, now, s.Key), now)
 	}
 	if t.Outcome == detector.Answered {
+		if s.Purpose == "" {
+			return // see askWhetherGone
+		}
 		x.Apply(x.Detector.Observe(sightingOf(s.Key, t.Binding, true, t.At), now), now)
 		return
 	}

@@ -217,7 +217,18 @@ func (x *Exchange) heard(r *request, outcome detector.Outcome, reason string, no
 	case detector.Gone: // this node does not have it any more: the conflict is over
 	default:
 		x.Apply(x.Detector.Probed(*r.then, detector.Result{Outcome: outcome, Reason: reason, Until: r.next}, now), now)
+		if outcome == detector.Unanswered {
+			x.askWhetherGone(*r.then)
+		}
 	}
+}
+
+// askWhetherGone asks the node of a holder that was not heard whether it has the address at all: else it would be known for long as one that is
+// not heard. Without this node's own holders the other one has nothing to suspect, and without a purpose its answer is no evidence.
+func (x *Exchange) askWhetherGone(p detector.Probe) {
+	p.Purpose = ""
+	x.Requested++
+	x.Cluster.RequestProbe(p, nil)
 }
 
 // answeredHere goes on when this node has heard another one: it asks that one whether it hears this node, too. If the address is the one at which this

@@ -52,14 +52,20 @@ func (r *Report) look(now time.Time) *lookedAt {
 	}
 	r.lookNext = now.Add(lookEvery)
 	l := &lookedAt{device: own.Index}
-	told := make(map[detector.Key]bool)
+	told := make(map[netip.Addr]bool) // an address may have two keys there
 	for _, t := range r.Detector.Twins(now) {
-		l.twins, l.prefixes, told[t.Own.Key] = append(l.twins, t), append(l.prefixes, r.Table.Own.Prefix(t.Own.Key)), true
+		l.twins, l.prefixes, told[t.Own.Key.IP] = append(l.twins, t), append(l.prefixes, r.Table.Own.Prefix(t.Own.Key)), true
 	}
 	for _, s := range r.OnSegment(now) {
-		holders, _ := r.Detector.LocalHolders(s.Key)
-		if len(holders) > 0 && !told[s.Key] && !r.Detector.IsConfirmed(s.Key) {
-			l.strangers, l.holders = append(l.strangers, s), append(l.holders, holders[0])
+		keys := r.Table.Own.OnSegment(own.Device, s.IP)
+		if told[s.IP] || slices.ContainsFunc(keys, r.Detector.IsConfirmed) {
+			continue
+		}
+		for _, key := range keys {
+			if holders, _ := r.Detector.LocalHolders(key); len(holders) > 0 {
+				l.strangers, l.holders = append(l.strangers, s), append(l.holders, holders[0])
+				break
+			}
 		}
 	}
 	return l
@@ -94,7 +100,7 @@ func (r *Report) findSegment(l *lookedAt, members map[netip.Addr]string) {
 				continue
 			}
 			f := document.Finding{
-				Kind: document.Stranger, IP: s.Key.IP, Book: "nodes", Since: s.First.Round(0), By: s.MAC, HeldBy: who,
+				Kind: document.Stranger, IP: s.IP, Book: "nodes", Since: s.First.Round(0), By: s.MAC, HeldBy: who,
 				Holder: holderOf(l.holders[i].Holder),
 			}
 			add(f)

@@ -2,69 +2,103 @@ package wire
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/dupip/dupip/detector"
 )
 
-func TestStrangers(t *testing.T) {
-	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	key := detector.Key{Network: "default", IP: vip}
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// A stranger that answers counts; one that was there for a while, such as the last master of a virtual address, does not for long.
+func TestLook(t *testing.T) {
 	mac := detector.MAC{2, 1}
-	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
-	var s Strangers
-	hear := func(seconds int) {
-		s.Count(key.IP, mac)
-		s.Hear(key, mac, at(seconds))
-	}
-	if len(s.List(start)) != 0 || len(s.Keys(start)) != 0 {
-		t.Error("somebody was heard before anybody was")
-	}
-	hear(0)
-	hear(9)
-	if len(s.List(at(9))) != 0 || len(s.Keys(at(9))) != 1 {
-		t.Errorf("heard for 9 s: %v, %v", s.List(at(9)), s.Keys(at(9)))
-	}
-	hear(10)
-	if l := s.List(at(10)); len(l) != 1 || l[0].MAC != mac || !l[0].First.Equal(start) {
-		t.Errorf("heard for 10 s: %v", l)
-	}
-	if l := s.List(at(10 + 300)); len(l) != 0 || len(s.Keys(at(310))) != 0 {
-		t.Errorf("five minutes later: %v", l)
-	}
-	hear(400) // once again
-	if l := s.List(at(401)); len(l) != 0 {
-		t.Errorf("once, long after: %v", l)
-	}
-	hear(420)
-	for n := range byte(manyAddresses) {
-		if l := s.List(at(421)); len(l) != 1 {
-			t.Errorf("with %d addresses: %v", n+1, l)
-		}
-		if s.Count(netip.AddrFrom4([4]byte{10, 0, 1, n}), mac); n == manyAddresses-2 {
-			break
-		}
-	}
-	if l := s.List(at(421)); len(l) != 0 {
-		t.Errorf("one that answers for many: %v", l)
+	for name, test := range map[string]struct {
+		heard, want []int // seconds, of looks each 10 s
+		pod         bool  // it is not asked for
+		others      int   // addresses that the MAC is heard for, too
+		held        []int // when the address came here, in seconds; from the beginning if there are none
+	}{
+		"once":                                  {heard: []int{1}},
+		"a short overlap":                       {heard: []int{1, 4}},
+		"two overlaps":                          {heard: []int{1, 4, 61, 64}},
+		"two fail-overs":                        {heard: []int{1, 12}, held: []int{0, 8}, pod: true},
+		"it answers":                            {heard: []int{1, 10, 20, 30, 40, 50, 60}, want: []int{30, 40, 50, 60, 70, 80}},
+		"one answer is lost":                    {heard: []int{1, 10, 30, 40}, want: []int{40, 50, 60}},
+		"that of a pod, which is not asked for": {heard: []int{1, 15}, pod: true, want: []int{20, 30, 40, 50, 60, 70, 80, 90}},
+		"one with two more addresses":           {heard: []int{1, 15}, pod: true, others: 2, want: []int{20, 30, 40, 50, 60, 70, 80, 90}},
+		"one that passes packets on":            {heard: []int{1, 15}, pod: true, others: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s Strangers
+			var listed []int
+			held := noon
+			for second := 1; second <= 90; second++ {
+				now := noon.Add(time.Duration(second) * time.Second)
+				if slices.Contains(test.heard, second-1) {
+					s.Count(vip, mac, now)
+					s.Hear(vip, mac, now.Add(-time.Second))
+				}
+				for n := range test.others {
+					s.Count(netip.AddrFrom4([4]byte{10, 0, 1, byte(n)}), mac, now)
+				}
+				if slices.Contains(test.held, second) {
+					held = now
+				}
+				if second%10 != 0 {
+					continue
+				}
+				list := s.Look(now, func(netip.Addr) (time.Time, bool) { return held, true }, func(netip.Addr) bool { return !test.pod })
+				if len(list) > 0 {
+					listed = append(listed, second)
+				}
+			}
+			if !slices.Equal(listed, test.want) {
+				t.Errorf("listed at %v, want %v", listed, test.want)
+			}
+		})
 	}
 }
 
-// What is remembered has bounds, and makes room for what comes later.
+// What is remembered has bounds, also for one address; who was heard twice stays, and one address is asked for once a look.
 func TestManyStrangers(t *testing.T) {
-	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var s Strangers
 	mac := func(n int) detector.MAC { return detector.MAC{2, 0, 0, byte(n >> 16), byte(n >> 8), byte(n)} }
-	for n := range 3 * maxMACs {
-		s.Count(vip, mac(n))
-		s.Hear(detector.Key{Network: "default", IP: vip}, mac(n), now)
+	hear := func(ip netip.Addr, n int, at time.Time) {
+		s.Count(ip, mac(n), at)
+		s.Hear(ip, mac(n), at)
 	}
-	if len(s.heard) != maxStrangers || len(s.addresses) > maxMACs {
+	hear(vip, 1, noon)
+	hear(vip, 1, noon.Add(strangerAfter))
+	now := noon.Add(strangerAfter)
+	for n := range 3 * maxMACs {
+		hear(vip, n+2, now)
+	}
+	if len(s.heard) != maxOfOne || len(s.addresses) > maxMACs {
 		t.Errorf("%d strangers, %d MACs", len(s.heard), len(s.addresses))
 	}
+	for n := range 3 * maxStrangers {
+		hear(netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}), 1<<20+n, now)
+	}
+	if len(s.heard) != maxStrangers {
+		t.Errorf("%d strangers", len(s.heard))
+	}
+	asked := make(map[netip.Addr]int)
+	list := s.Look(now, func(netip.Addr) (time.Time, bool) { return noon, true }, func(ip netip.Addr) bool { asked[ip]++; return true })
+	if len(list) != 1 || list[0].MAC != mac(1) || len(asked) != asksPerLook {
+		t.Errorf("%v, %d asked", list, len(asked))
+	}
+	for ip, n := range asked {
+		if n != 1 {
+			t.Errorf("%s is asked for %d times", ip, n)
+		}
+	}
+	if list = s.Look(now, func(netip.Addr) (time.Time, bool) { return noon, false }, nil); len(list) != 0 || len(s.heard) != 0 {
+		t.Errorf("nobody has the addresses: %v, %d", list, len(s.heard))
+	}
 	now = now.Add(strangerFor)
-	if s.Hear(detector.Key{Network: "default", IP: vip}, mac(1<<20), now); len(s.heard) != 1 {
+	if hear(vip, 1, now); s.passes(mac(1), now) || len(s.heard) != 1 {
 		t.Errorf("%d strangers", len(s.heard))
 	}
 }

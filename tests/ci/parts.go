@@ -115,6 +115,7 @@ var parts = []part{
 	ofTests("deploy", spare, 240, "chart, manifests and alert rules, by real Helm and promtool", "./deploy").behind("kubernetes").patiently(),
 	ofTests("lab", spare, 60, "the network that all others are played in", "./lab").patiently(),
 	ofTests("incidents", spare, 280, "five public incident reports on a real containerd, runc and CNI plugins", "./incidents").patiently(),
+	ofTests("vip", spare, 60, "the real keepalived on three nodes: split, frozen, and fail-overs", "./vip").with("-parallel=4").patiently(),
 	ofTests("cri", spare, 30, "the real containerd that others are played on", "./cri/...").patiently(),
 	ofTests("kubelet", spare, 80, "the DaemonSet's pod with the rights that the manifest gives it, and without each of them", "./kubelet").patiently(),
 	ofTests("image", spare, 80, "the image: its files, its digest, that it runs", "./image/...").patiently(),
@@ -129,6 +130,7 @@ var parts = []part{
 
 	ofTests("builds", spare, 600, "two builds are the same, packages, licences, charts, the key", "./supply", "./release", "./deploy").with("-run=TestReproducibleBuild|TestVulncheck|TestRelease|TestChart|TestGossipKey").
 		needs("release").having(release).in("release"),
+	ofTests("failovers", spare, 60, "twenty fail-overs of keepalived, also with VRRP's MAC", "./vip").with("-run=TestFailOver").having(release).in("release"),
 	ofTests("docker", spare, 500, "real Dockers of two versions, and Podman", "./docker").having(release).in("release"),
 	{
 		name: "containerd", lane: spare, budget: 1000, sets: []string{"release"}, install: "test",

@@ -13,8 +13,8 @@ import (
 type Fault struct {
 	// From and To restrict it to packets of one node, and to one node. Nil is all of them.
 	From, To *Node
-	// UDP restricts it to datagrams to this port.
-	UDP int
+	// UDP restricts it to datagrams to this port, Protocol to packets of an IP protocol.
+	UDP, Protocol int
 	// Percent is how many of a hundred packets are lost, at random; 0 is all of them.
 	Percent int
 }
@@ -30,6 +30,9 @@ func (f Fault) rule() string {
 	}
 	if f.UDP != 0 {
 		terms = append(terms, fmt.Sprintf("udp dport %d", f.UDP))
+	}
+	if f.Protocol != 0 {
+		terms = append(terms, fmt.Sprintf("meta l4proto %d", f.Protocol))
 	}
 	if f.Percent != 0 {
 		terms = append(terms, fmt.Sprintf("numgen random mod 100 < %d", f.Percent))

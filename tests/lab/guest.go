@@ -94,6 +94,11 @@ func (p *Pod) StartGuest(o GuestOptions) (*Guest, error) {
 	return g, nil
 }
 
+// StartGuest has the node answer for an address that is on no device, with its own MAC, as MetalLB's speakers do.
+func (n *Node) StartGuest(o GuestOptions) (*Guest, error) {
+	return (&Pod{Netns: n.Netns, Node: n, Interface: uplink}).StartGuest(o)
+}
+
 // Stop ends the guest silently. It may be called more than once.
 func (g *Guest) Stop() error {
 	g.cancel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,7 +42,11 @@ type agent struct {
 	stopped    sync.WaitGroup
 
 	own  []detector.Key // of the node itself
-	pods map[detector.Key]map[detector.HolderID]*detector.Holder
+	vips []detector.Key // the same on its uplink
+	// segment is where others answer for these, questions what the agent may ask there.
+	segment   *segment
+	questions *rate.Limiter
+	pods      map[detector.Key]map[detector.HolderID]*detector.Holder
 	// answers are the answers that the observer records, of each probed interface.
 	answers map[detector.Interface]*rate.Limiter
 }
@@ -52,7 +57,7 @@ type sender struct{}
 func (sender) Send(probe.Target) error { return nil }
 
 // count has what an agent did to verify holders since its reset.
-type count struct{ probes, refused, requests atomic.Int64 }
+type count struct{ probes, refused, requests, questions, unasked atomic.Int64 }
 
 func (c *count) reset() {
 	c.probes.Store(0)
@@ -69,6 +74,7 @@ func newAgent(id string, endpoint *simnet.Endpoint, watch func(node string, e de
 		operations: make(chan func(), 16),
 		pods:       make(map[detector.Key]map[detector.HolderID]*detector.Holder),
 		answers:    make(map[detector.Interface]*rate.Limiter),
+		questions:  rate.NewLimiter(questionsPerSecond, questionsBurst),
 	}
 	a.prober = probe.New(probe.Options{
 		Log: slog.New(slog.DiscardHandler), Sender: sender{}, Bindings: a.detector,
@@ -137,6 +143,10 @@ func (a *agent) probe(p exchange.Probe) {
 	now := time.Now()
 	if p.Holder == a.host() {
 		refusal := a.prober.Allow(detector.Verify, p.ForOther, now)
+		if refusal == (detector.ProbeRefusal{}) && p.Hear != (detector.MAC{}) {
+			a.ask(p, now)
+			return
+		}
 		if a.exchange.Probed(p, refusal, now); refusal == (detector.ProbeRefusal{}) {
 			a.seeOwn(p.Key)
 		}
@@ -249,7 +259,7 @@ func (a *agent) host() detector.HolderID { return detector.HolderID{Node: a.id, 
 
 // listOwn lists the node's own addresses.
 func (a *agent) listOwn() {
-	for _, key := range a.own {
+	for _, key := range slices.Concat(a.own, a.vips) {
 		a.seeOwn(key)
 	}
 }
@@ -257,6 +267,9 @@ func (a *agent) listOwn() {
 // seeOwn is an address of the node itself, on a list.
 func (a *agent) seeOwn(key detector.Key) {
 	holder := detector.Holder{ID: a.host(), Interface: detector.Interface{Ifindex: 2}, InterfaceName: "eth0", MAC: detector.MAC{2, 1}, NetnsName: "host"}
+	if slices.Contains(a.vips, key) {
+		holder.Place, holder.MAC = detector.PlaceUplink, a.mac()
+	}
 	a.exchange.Observe(detector.Sighting{Key: key, Holder: holder, Evidence: detector.Host, Answer: true, At: time.Now()}, time.Now())
 }
 

@@ -32,7 +32,7 @@ var (
 	crowded     = flag.Int("crowded", 3, "how many nodes are crowded")
 	ownShared   = flag.Int("own-shared", 1, "how many of its own addresses a node has in common with all others")
 	maxReal     = flag.Int("real", 500, "the largest cluster of real memberlists: what they remember of each other grows with the square")
-	only        = flag.String("phases", "", "play these phases only after the storm, for example rest,steady; many is a storm of its own")
+	only        = flag.String("phases", "", "play these phases only after the storm, for example rest,steady; many and vips are storms of their own")
 )
 
 // TestSmall is a short play with 50 nodes.
@@ -56,6 +56,7 @@ func TestSmall(t *testing.T) {
 			tw.prefix(250, 250, r)
 			tw.prefix(500, 1, r)
 			tw.everywhere(5, r)
+			tw.vips(r)
 		})
 	}
 }
@@ -120,7 +121,7 @@ func playAll(t *testing.T, size int, addresses []int, out io.Writer) {
 		{"cut", func(tw *simulation, r *report) { tw.cut(50, few, r) }},
 		{"everywhere", func(tw *simulation, r *report) { tw.everywhere(few, r) }},
 	}
-	if *only != "many" {
+	if *only != "many" && *only != "vips" {
 		inSimulation(t, size, simulated, out, func(tw *simulation, r *report) {
 			tw.storm(few, 10*time.Second, r)
 			for _, p := range phases {
@@ -128,6 +129,12 @@ func playAll(t *testing.T, size int, addresses []int, out io.Writer) {
 					p.play(tw, r)
 				}
 			}
+		})
+	}
+	if wanted("vips") {
+		inSimulation(t, size, simulated, out, func(tw *simulation, r *report) {
+			tw.storm(1, 10*time.Second, r)
+			tw.vips(r)
 		})
 	}
 	if wanted("many") {

@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os/exec"
@@ -176,6 +177,63 @@ var quietStrangers = []Scenario{
 	}},
 }
 
+// quietSpeakers are programs of nodes that answer for addresses which are on no device, as MetalLB's speakers do.
+var quietSpeakers = []Scenario{
+	{ID: "Q59", Want: Quiet, Nodes: 2, Text: "MetalLB's layer 2: a node answers for addresses that are on no device, then another one, then both", Play: func(s *Stage) {
+		ips := s.Node.SegmentAddrs(240)
+		client := s.T.Node("client")
+		answers, err := client.Tap(lab.UplinkName, func(p lab.Packet) bool {
+			arp := p.EtherType() == 0x0806 && p.Frame[21] == byte(lab.ARPReply)
+			return arp || p.EtherType() == 0x86dd && len(p.Frame) > 54 && p.Frame[20] == 58 && p.Frame[54] == 136
+		})
+		s.Do(err)
+		ask := func(speakers int) {
+			mac, err := client.MAC(lab.UplinkName)
+			s.Do(err)
+			before := answers.Count()
+			for i, source := range []netip.Addr{client.Uplink(), client.Uplink6()} {
+				frame, err := lab.Solicitation(source, ips[i], mac, 0)
+				s.Do(err, client.SendFrames(lab.UplinkName, frame))
+			}
+			s.Eventually("answers to a client", func() error { return tapped(answers, before+speakers*len(ips)) })
+		}
+		speaker := s.speaks(s.Actors[0].Node, ips...)
+		for round := range 4 {
+			ask(1)
+			next := s.speaks(s.Actors[(round+1)%2].Node, ips...)
+			for until := time.Now().Add(3 * vipOverlap); round == 3 && time.Now().Before(until); { // they do not hear each other
+				ask(2)
+				s.assertQuietFor(time.Second) // this is what is played
+			}
+			for _, g := range speaker {
+				s.Do(g.Stop())
+			}
+			speaker = next
+		}
+		s.Unknown(ips...)
+		for _, a := range s.Actors {
+			s.noFindings(a)
+		}
+	}},
+	with(lab.Macvlan, Scenario{ID: "Q60", Want: Quiet, Nodes: 2, Text: "MetalLB's layer 2 has the address of a pod on the segment of the nodes: a finding that names its node", Play: func(s *Stage) {
+		ips, other := s.Node.SegmentAddrs(241), s.Actors[1].Node
+		s.Sees(s.inside(s.Actors[0], "pod", lab.Macvlan, ips...), ips...)
+		s.speaks(other, ips...)
+		s.findsAnswering(s.Actors[0], other, other.ShortName(), ips...)
+	}}),
+}
+
+// speaks has a node announce addresses that are on no device, and answer for them.
+func (s *Stage) speaks(n *lab.Node, ips ...netip.Addr) (all []*lab.Guest) {
+	s.Helper()
+	for _, ip := range ips {
+		g, err := n.StartGuest(lab.GuestOptions{Addr: ip})
+		s.Do(err, g.Announce())
+		all = append(all, g)
+	}
+	return all
+}
+
 // announcements are frames that announce addresses with the MAC of a machine.
 func (s *Stage) announcements(n *lab.Node, ips ...netip.Addr) (frames [][]byte) {
 	s.Helper()
@@ -189,8 +247,14 @@ func (s *Stage) announcements(n *lab.Node, ips ...netip.Addr) (frames [][]byte) 
 	return frames
 }
 
-// findsStranger waits for the findings that a machine answers for addresses at a node, and has it announce them until then.
+// findsStranger waits for the findings that a machine which is no node answers for addresses at a node, and has it announce them until then.
 func (s *Stage) findsStranger(a *Actor, stranger *lab.Node, ips ...netip.Addr) {
+	s.Helper()
+	s.findsAnswering(a, stranger, "", ips...)
+}
+
+// findsAnswering is findsStranger for a machine that is a node by that name.
+func (s *Stage) findsAnswering(a *Actor, stranger *lab.Node, name string, ips ...netip.Addr) {
 	s.Helper()
 	mac, err := stranger.MAC(lab.UplinkName)
 	s.Do(err)
@@ -200,9 +264,9 @@ func (s *Stage) findsStranger(a *Actor, stranger *lab.Node, ips ...netip.Addr) {
 		all, _, err := a.Agent.Client.Audit(s.Context())
 		for _, ip := range ips {
 			if !slices.ContainsFunc(all, func(f lab.Finding) bool {
-				return f.Kind == "stranger" && f.IP == ip && f.By == mac.String() && f.HeldBy == ""
+				return f.Kind == "stranger" && f.IP == ip && f.By == mac.String() && f.HeldBy == name
 			}) {
-				return fmt.Errorf("findings are %v (%v)", all, err)
+				return errors.Join(fmt.Errorf("findings are %v", all), err)
 			}
 		}
 		return err
@@ -257,7 +321,7 @@ func (s *Stage) finds2(a, other *Actor, ip netip.Addr, gateway bool) {
 				return err
 			}
 		}
-		return fmt.Errorf("findings are %v (%v)", all, err)
+		return errors.Join(fmt.Errorf("findings are %v", all), err)
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 var mustStayQuiet = slices.Concat(quietSilent, quietLifecycle, quietMoves, quietOtherNetworks, quietClaims, quietChurn, quietCNI, quietRestart, quietHostile,
-	quietForwarding, quietAnswers, quietSources, quietNetworks, quietSolicitation, quietApart, quietReboot, quietClock, quietWorld, quietInside, quietIPv6Only, quietWithDevices, quietOutside, quietNodes, quietStrangers)
+	quietForwarding, quietAnswers, quietSources, quietNetworks, quietSolicitation, quietApart, quietReboot, quietClock, quietWorld, quietInside, quietIPv6Only, quietWithDevices, quietOutside, quietNodes, quietStrangers, quietSpeakers)
 
 // quietLifecycle are addresses that move between pods.
 var quietLifecycle = []Scenario{

@@ -1,5 +1,5 @@
 // Command kubernetes is all programs of a Kubernetes cluster: the first argument is the name of one. All are the real ones but
-// crictl, which is no module that the go command finds: "crictl rmp -f ID" makes the same calls.
+// crictl, which is no module that the go command finds: "crictl rmp -f ID" makes the same calls, and kube-vip: see kubeVIP.
 package main
 
 import (
@@ -38,7 +38,7 @@ var commands = map[string]func() *cobra.Command{
 
 func main() {
 	if len(os.Args) < 2 {
-		fatal("name a program: etcd, coredns, crictl, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet or kubectl")
+		fatal("name a program: etcd, coredns, crictl, kube-apiserver, kube-controller-manager, kube-scheduler, kube-vip, kubelet or kubectl")
 	}
 	name := os.Args[1]
 	os.Args = os.Args[1:]
@@ -51,6 +51,10 @@ func main() {
 	case "crictl":
 		if err := removePod(os.Args[1:]); err != nil {
 			fatal("crictl: " + err.Error())
+		}
+	case "kube-vip":
+		if err := kubeVIP(os.Args[1:]); err != nil {
+			fatal("kube-vip: " + err.Error())
 		}
 	default:
 		command, ok := commands[name]
