@@ -212,10 +212,16 @@ func conflicting(list []*binding) bool {
 
 // mustBeHeard reports whether the holder is on another node, and in a conflict with those of this node only if they hear each other.
 func (b *binding) mustBeHeard() bool {
-	place := b.holder.Place
-	return b.remote && MustHear(place, place) && !slices.ContainsFunc(b.entry.bindings, func(o *binding) bool {
-		return !o.remote && o.counts() && !MustHear(o.holder.Place, place)
-	})
+	if !b.remote {
+		return false
+	}
+	hears, local := true, false
+	for _, o := range b.entry.bindings {
+		if !o.remote && o.counts() {
+			hears, local = hears && MustHear(o.holder.Place, b.holder.Place), true
+		}
+	}
+	return hears && (local || b.holder.Place.isSecond())
 }
 
 // areNodes reports whether all of these holders are nodes themselves.

@@ -55,6 +55,9 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 	if !ok {
 		return d.effects()
 	}
+	if changed {
+		d.table.release(b.entry, now)
+	}
 	if b.check != nil {
 		checked, lost := d.verifier.sighted(b, &s, now)
 		d.lose(b, lost, now)

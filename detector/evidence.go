@@ -83,6 +83,16 @@ func (t *table) record(b *binding, s *Sighting, now time.Time) (changed, ok bool
 	return b.evidence != was || b.holder.Pod != pod, true
 }
 
+// release lets the holders count again that were suppressed because they were not heard, and need not be heard any more.
+func (t *table) release(e *entry, now time.Time) {
+	for _, b := range e.bindings {
+		if e.penalties.unheard(b.holder.ID) && !b.mustBeHeard() {
+			e.penalties.reset(b.holder.ID)
+			t.refreshEvidence(b, now, noteTTL, "")
+		}
+	}
+}
+
 // expire ends the bindings of an entry that were not seen for long, or whose agent was stopped long ago.
 func (t *table) expire(e *entry, now time.Time) {
 	ttl := bindingTTL.String()

@@ -95,6 +95,12 @@ func (all *penalties) addUnheard(id HolderID, now time.Time) time.Duration {
 	return suppressed
 }
 
+// unheard reports whether a holder is suppressed because it was not heard.
+func (all penalties) unheard(id HolderID) bool {
+	p := all.of(id)
+	return p != nil && p.unheard
+}
+
 // reset forgets the penalty of a holder.
 func (all *penalties) reset(id HolderID) {
 	*all = slices.DeleteFunc(*all, func(p penalty) bool { return p.holder == id })

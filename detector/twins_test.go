@@ -48,6 +48,15 @@ func TestTwins(t *testing.T) {
 		"not heard, and gone": {
 			script: mute + "\n112s uplink@n2 gone", want: notHeard,
 		},
+		"not heard, and then a pod here has it": {
+			script: mute + "\n103.5s a announces\n103.5s uplink loses", want: `1m40s suspected uplink uplink@n2
+				1m41s faded uplink uplink@n2
+				1m42s suspected uplink uplink@n2
+				1m43s faded uplink uplink@n2
+				1m43.5s suspected uplink uplink@n2 a
+				1m43.5s changed uplink@n2 a
+				1m44.5s faded uplink@n2 a`,
+		},
 		"elsewhere on one of them":  {script: "0s uplink announces\n100s host@n2 announces"},
 		"elsewhere":                 {script: "0s host announces\n100s host@n2 announces"},
 		"both gateways of pods":     {script: "0s bridge announces\n100s bridge@n2 announces", twins: "bridge@n2"},

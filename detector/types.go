@@ -106,18 +106,24 @@ const (
 	PlaceUplink  Place = iota + 1 // on the segment that joins the nodes: two that have it both answer there
 	PlaceBridge                   // on the bridge of pods in the cluster's network: it is their gateway
 	PlaceUnasked                  // as PlaceUplink, where nobody may be asked
-	PlaceSegment                  // of a pod, on a segment behind a device of the node: others may be on it, and may not
+	PlaceSegment                  // of a pod, on a segment behind another device of the node: pods of other nodes may be on it, and may not
+	PlaceSecond                   // of the node itself, on such a segment
 	places
 )
 
+// isSecond reports whether it is on a segment of which nobody knows whether other nodes are on it.
+func (p Place) isSecond() bool { return p == PlaceSegment || p == PlaceSecond }
+
 // MustHear reports whether holders on two nodes are a conflict only if each hears the other's answer.
-func MustHear(a, b Place) bool { return a == b && (a == PlaceUplink || a == PlaceSegment) }
+func MustHear(a, b Place) bool {
+	return a == PlaceUplink && b == PlaceUplink || a.isSecond() || b.isSecond()
+}
 
 // Told reports whether it is worth to be told that two nodes have one address, or pods of theirs, although they are in no conflict. Elsewhere many
 // nodes may have it.
 func Told(a, b Place) bool {
 	onUplink := func(p Place) bool { return p == PlaceUplink || p == PlaceUnasked }
-	return MustHear(a, b) || onUplink(a) && onUplink(b) || a == PlaceBridge || b == PlaceBridge
+	return onUplink(a) && onUplink(b) || a == PlaceBridge || b == PlaceBridge || a.isSecond() && b.isSecond() && (a == PlaceSegment || b == PlaceSegment)
 }
 
 // Known returns the place, or zero for one of a later version.
@@ -375,8 +381,8 @@ type Probe struct {
 	// Round is the number of the round, so that a late report of an earlier round is ignored. Return
 	// it unchanged; zero means the present round.
 	Round uint32
-	// Hear, unless it is zero: this node has the address for itself, as the remote holder has, and they are a conflict only if they are on one
-	// segment. So this node has to hear an answer of that MAC for the address before the holder's node is asked.
+	// Hear, unless it is zero: the holder on this node and the remote one are a conflict only if they are on one segment, see [MustHear]. So
+	// this node has to hear an answer of that MAC for the address before the holder's node is asked.
 	Hear MAC
 }
 

@@ -130,10 +130,11 @@ const segmentPrefix = "segment@"
 // SegmentNetwork names the segment behind a device of the node by which devices inside of pods send.
 func SegmentNetwork(device string) string { return segmentPrefix + device }
 
-// Infers reports whether a network is a segment that pods of other nodes may be on, too, as is found out when two have one address.
+// Infers reports whether a network is a segment that pods of other nodes may be on, too, as is found out when two have one address. Nobody can be asked
+// in the VLANs of pods.
 func (c *Config) Infers(network string) bool {
 	c = cmp.Or(c, &none)
-	return strings.HasPrefix(network, segmentPrefix) && c.segments.Infer != "off" && c.Asks()
+	return strings.HasPrefix(network, segmentPrefix) && stripVLAN(network) == network && c.segments.Infer != "off" && c.Asks()
 }
 
 // SharedRanges returns what may have many holders, in the order of the file, ExclusiveRanges what one node at a time may have.

@@ -258,8 +258,7 @@ type request struct {
 	attempts       int
 	next           time.Time // of the next attempt
 	forwards       bool      // it answered, but for an address that it does not have
-	// hear, unless it is zero, is the MAC that has to be heard for the address on the segment that joins the nodes; then what follows if this node
-	// asks for itself.
+	// hear, unless it is zero, is the MAC that has to be heard for the address on a segment; then what follows if this node asks for itself.
 	hear detector.MAC
 	then *detector.Probe
 	// unreported: its last probe was not reported to Probed.

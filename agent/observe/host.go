@@ -71,7 +71,7 @@ func (h *Own) find(list []links.HostAddress) (keys []hostAddress, known map[dete
 	}
 	for _, address := range list { // after all others, which they must not displace
 		if key, ok := h.segmentKey(address); ok {
-			add(key, 0, address)
+			add(key, h.secondPlace(key), address)
 		}
 	}
 	return keys, known, len(lacking)
@@ -81,13 +81,27 @@ func (h *Own) find(list []links.HostAddress) (keys []hostAddress, known map[dete
 // bridge of pods.
 func (h *Own) place(address links.HostAddress) detector.Place {
 	switch {
-	case h.carriesGossip(address.Device) || address.Parent != "" && h.carriesGossip(address.Parent) || h.config.Exclusive(address.IP) && h.gossip.Subnet.IsValid():
+	case perNode.Contains(address.IP):
+	case h.carriesGossip(address.Device) || address.Parent != "" && h.carriesGossip(address.Parent):
 		if !h.config.Asks() {
 			return detector.PlaceUnasked
 		}
 		return detector.PlaceUplink
+	case h.config.Exclusive(address.IP) && h.gossip.Subnet.IsValid(): // where it is nobody is asked
+		return detector.PlaceUnasked
 	case h.bridges[address.Device]:
 		return detector.PlaceBridge
+	}
+	return 0
+}
+
+// perNode is a range of which each node has the same address on the device that carries gossip: OVN-Kubernetes masquerades by it.
+var perNode = netip.MustParsePrefix("fd69::/112")
+
+// secondPlace returns where an address of the node is in the network of pods that send by its device.
+func (h *Own) secondPlace(key detector.Key) detector.Place {
+	if h.config.Infers(key.Network) {
+		return detector.PlaceSecond
 	}
 	return 0
 }
@@ -250,7 +264,7 @@ func (h *Own) Find(list []links.HostAddress, key detector.Key, at time.Time) (Ob
 			return h.observation(hostAddress{key, h.place(address), address}, at), true
 		}
 		if second, ok := h.segmentKey(address); ok && second == key {
-			return h.observation(hostAddress{key, 0, address}, at), true
+			return h.observation(hostAddress{key, h.secondPlace(key), address}, at), true
 		}
 	}
 	return Observation{}, false

@@ -223,11 +223,11 @@ func TestPlaces(t *testing.T) {
 		gossip string
 		want   string // the places of the addresses below, in order
 	}{
-		"usual":                      {"", "192.168.7.1", "1 1 1 0 0 2"},
-		"nobody is asked":            {"segments: {ask: off}", "192.168.7.1", "3 3 3 0 0 2"},
-		"exclusive on every device":  {"exclusive: [10.9.0.0/16]", "192.168.7.1", "1 1 1 1 0 2"},
-		"exclusive and nobody asked": {"exclusive: [10.9.0.0/16]\nsegments: {ask: off}", "192.168.7.1", "3 3 3 3 0 2"},
-		"alone":                      {"exclusive: [10.9.0.0/16]", "", "0 0 0 0 0 2"},
+		"usual":                      {"", "192.168.7.1", "1 1 1 0 0 2 0"},
+		"nobody is asked":            {"segments: {ask: off}", "192.168.7.1", "3 3 3 0 0 2 0"},
+		"exclusive on every device":  {"exclusive: [10.9.0.0/16]", "192.168.7.1", "1 1 1 3 0 2 0"},
+		"exclusive and nobody asked": {"exclusive: [10.9.0.0/16]\nsegments: {ask: off}", "192.168.7.1", "3 3 3 3 0 2 0"},
+		"alone":                      {"exclusive: [10.9.0.0/16]", "", "0 0 0 0 0 2 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newHarness(t, "")
@@ -242,6 +242,7 @@ func TestPlaces(t *testing.T) {
 			list := []links.HostAddress{
 				host("192.168.7.1", "eth0", "", 10, 24), host("203.0.113.7", "eth0", "", 10, 32), host("203.0.113.8", "vrrp.1", "eth0", 11, 32),
 				host("10.9.0.9", "eth1", "", 12, 24), host("10.8.0.9", "vrrp.2", "eth1", 13, 32), host("10.244.0.1", "cni0", "", 14, 24),
+				host("fd69::2", "eth0", "", 10, 125), // of OVN-Kubernetes, on each node
 			}
 			w.Update(links.Event{Kind: links.HostAddresses, Host: list}, time.Now())
 			places := make(map[netip.Addr]detector.Place)

@@ -143,11 +143,14 @@ func (p *Paths) Run(ctx context.Context, changed <-chan struct{}) {
 			if !isDue {
 				continue
 			}
-		case <-events:
-			stale = true
+		case _, watched := <-events:
+			if stale = true; !watched {
+				changed = nil
+			}
 		}
 		began = time.Now()
 		isWhole := !began.Before(whole)
+		stale = stale || changed == nil && isWhole // nobody tells of changes
 		took, err := p.pass(ctx, began, isWhole, stale)
 		stale = stale && err != nil
 		free = time.Now().Add(max(min(shareChanged*took, time.Minute), rest))

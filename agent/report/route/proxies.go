@@ -71,7 +71,7 @@ func (p *Proxies) For(ip netip.Addr, routes []Route, pods func(index int) bool) 
 		}
 		name := link.Attrs().Name
 		switch {
-		case ip.Is6() && (isSet("ipv6", name, "proxy_ndp") || isSet("ipv6", "all", "proxy_ndp")):
+		case ip.Is6() && isSet("ipv6", name, "forwarding") && (isSet("ipv6", name, "proxy_ndp") || isSet("ipv6", "all", "proxy_ndp")):
 			return name, ByEntry
 		case ip.Is6() || !isSet("ipv4", name, "forwarding"):
 		case entry:

@@ -42,6 +42,7 @@ func Watch(ctx context.Context) (<-chan struct{}, error) {
 	}
 	changed := make(chan struct{})
 	go func() {
+		defer close(changed) // ctx has ended, or the kernel says nothing any more
 		context.AfterFunc(ctx, func() { conn.Close() })
 		entries, _ := listEntries()
 		for ctx.Err() == nil {
