@@ -176,7 +176,7 @@ func (a *Agent) assemble(c *config.Config) error {
 		Probe:  probe.Options{Sender: a.sender, Source: probe.Source(a.node.Name, a.node.Boot), Rescan: a.watcher.Refresh},
 		Forget: a.observer.Forget, HostAddresses: links.ListHostAddresses, Ask: a.wire.Ask, Settled: a.watcher.Settled, Unnamed: a.pods.Relist,
 	})
-	l.heard, l.listen = a.wire.Heard(), a.wire.Follow
+	l.heard, l.listen = a.wire.Heard(), a.wire.Listen
 	l.events, l.pods, l.store, l.cluster, l.ready = a.watcher.Events(), a.pods, a.store, a.cluster, a.opts.Ready
 	if a.opts.Capture != Off {
 		l.captures = capture.New(capture.Options{
@@ -276,7 +276,7 @@ func (a *Agent) onSegment(l *loop) func(time.Time) []wire.Stranger {
 		return nil
 	}
 	return func(time.Time) []wire.Stranger {
-		a.wire.Follow(l.Table.Own.Segments(), l.OnSegment())
+		a.wire.Listen(l.Table.Own.Segments(), l.OnSegment())
 		others := slices.DeleteFunc(a.cluster.Members(), func(m cluster.Member) bool { return m.Self })
 		return l.LookForStrangers(len(others) > 0 && !slices.ContainsFunc(others, cluster.Member.Live))
 	}
@@ -337,6 +337,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		group.Go(func() error { a.loop.report.Summarize(ctx); return nil })
 	}
 	group.Go(func() error { a.loop.report.FollowPaths(ctx); return nil })
+	group.Go(func() error { a.wire.Run(ctx); return nil })
 	if a.scrapes != nil {
 		handler := a.metrics.Handler(a.Healthy, a.loop.report.Ready)
 		group.Go(func() error { return metrics.Serve(ctx, a.scrapes, handler, a.opts.Log) })

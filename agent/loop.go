@@ -30,7 +30,7 @@ type loop struct {
 	pods     *pods.Resolver
 	store    *state.Store
 	heard    <-chan wire.Heard
-	listen   func(devices []string, own []netip.Addr) // [wire.Wire.Follow], nil if nothing is listened to
+	listen   func(devices []string, own []netip.Addr) // [wire.Wire.Listen], nil if nothing is listened to
 	segments []string                                 // that are listened to
 	cluster  Cluster                                  // nil for an agent alone
 

@@ -143,6 +143,9 @@ func DecodeAnswer(packed []byte, node, boot string, now time.Time) (a Answer, me
 			if f.Kind != Misrouted && f.Kind != Diverted {
 				f.Through, f.End, f.Partly = nil, "", false
 			}
+			if f.Kind != TwoNodes || f.Prefix.Addr() != f.IP {
+				f.Prefix = netip.Prefix{}
+			}
 			if f.Kind != TwoNodes {
 				f.Prefix, f.Gateway = netip.Prefix{}, false
 			}

@@ -281,14 +281,15 @@ func (r *reading) machineOf(b *detector.Binding) *document.Machine {
 	return nil
 }
 
-// manager names the program that has set an address, as the address says, or as is likely: virtual addresses are mostly alone in their subnet.
+// manager names the program that has set an address, as the address says, or as is likely: virtual addresses are mostly alone in their subnet, and
+// of one of these programs.
 func (r *reading) manager(a links.Configured) string {
 	const keepalived = 18 // RTPROT_KEEPALIVED, linux/rtnetlink.h
 	if a.Proto == keepalived {
 		return "keepalived"
 	}
-	for _, name := range document.Managers {
-		if r.managers[name] && a.Proto == 0 && a.Prefix.IsSingleIP() && !a.Dynamic {
+	for name := range r.managers {
+		if len(r.managers) == 1 && a.Proto == 0 && a.Prefix.IsSingleIP() && !a.Dynamic {
 			return name
 		}
 	}

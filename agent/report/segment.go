@@ -20,6 +20,9 @@ const lookEvery = 9 * time.Second
 // maxSegment bounds the findings about addresses that other machines have, too.
 const maxSegment = 64
 
+// maxOfOne bounds those about one other node among them, or about machines that are no nodes.
+const maxOfOne = 16
+
 // segment is what the last look has found: addresses of this node that others have for themselves, too. It does not change.
 type segment struct {
 	list    []document.Finding
@@ -47,7 +50,10 @@ type lookedAt struct {
 // look collects what there is to say of the segment of the nodes, and has it listened to. Call it in the goroutine that owns the parts.
 func (r *Report) look(now time.Time) *lookedAt {
 	own, ok := r.Table.Own.Segment()
-	if !ok || r.OnSegment == nil || now.Before(r.lookNext) {
+	switch {
+	case !ok || r.OnSegment == nil:
+		return new(lookedAt) // it had one, perhaps
+	case now.Before(r.lookNext):
 		return nil
 	}
 	r.lookNext = now.Add(lookEvery)
@@ -77,8 +83,9 @@ func (r *Report) findSegment(l *lookedAt, members map[netip.Addr]string) {
 		return
 	}
 	var found segment
+	of := make(map[string]int) // one that says much leaves room for others
 	add := func(f document.Finding) {
-		if len(found.list) == maxSegment {
+		if of[f.HeldBy]++; len(found.list) == maxSegment || of[f.HeldBy] > maxOfOne {
 			found.omitted++
 			return
 		}
@@ -90,6 +97,9 @@ func (r *Report) findSegment(l *lookedAt, members map[netip.Addr]string) {
 			Gateway: t.Own.Holder.Place == detector.PlaceBridge || t.Other.Holder.Place == detector.PlaceBridge,
 		}
 		f.Holder = holderOf(t.Own.Holder)
+		if f.Gateway && t.Own.Holder.Place == detector.PlaceUplink {
+			f.Prefix = netip.Prefix{} // it is the node's own, and not left over
+		}
 		add(f)
 	}
 	if len(l.strangers) > 0 {
@@ -108,7 +118,9 @@ func (r *Report) findSegment(l *lookedAt, members map[netip.Addr]string) {
 	}
 	before := r.lastSegment()
 	for _, f := range found.list {
-		known := slices.ContainsFunc(before.list, func(o document.Finding) bool { return o.IP == f.IP && o.HeldBy == f.HeldBy && o.By == f.By })
+		known := slices.ContainsFunc(before.list, func(o document.Finding) bool {
+			return o.Kind == f.Kind && o.IP == f.IP && o.HeldBy == f.HeldBy && o.By == f.By
+		})
 		if !known && r.segmentLines.Allow() {
 			r.Log.Warn("somebody else has an address of this node or of a pod here; \"dupip audit\" says what to do", "kind", f.Kind, "ip", f.IP, "interface", f.Interface, "node", f.HeldBy, "mac", f.By)
 		}
@@ -136,10 +148,17 @@ func (r *Report) ownersOf(device int, members map[netip.Addr]string) map[detecto
 	}
 	neighbours, _ := netlink.NeighList(device, netlink.FAMILY_ALL)
 	gateways := make(map[netip.Addr]bool)
-	routes, _ := netlink.RouteList(nil, netlink.FAMILY_ALL)
-	for _, route := range routes {
-		if gw, ok := netip.AddrFromSlice(route.Gw); ok {
-			gateways[gw.Unmap()] = true
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		routes, _ := netlink.RouteListFiltered(family, &netlink.Route{}, netlink.RT_FILTER_TABLE) // of all tables
+		for _, route := range routes {
+			for _, hop := range append(route.MultiPath, &netlink.NexthopInfo{Gw: route.Gw, Via: route.Via}) {
+				if via, ok := hop.Via.(*netlink.Via); ok {
+					hop.Gw = via.Addr
+				}
+				if gw, ok := netip.AddrFromSlice(hop.Gw); ok {
+					gateways[gw.Unmap()] = true
+				}
+			}
 		}
 	}
 	for _, n := range neighbours {

@@ -1,10 +1,12 @@
 // Package wire asks and listens on the segments behind devices of the node: who else answers there for an address of this node, or of a pod of it.
 //
 // It sees ARP and neighbour advertisements only, by sockets of the kernel, so other packets cost nothing, and knows nothing of conflicts. It
-// asks for addresses that this node has itself: no neighbour entry is made or changed, neither here nor at those that answer.
+// asks for addresses that this node has itself: no neighbour entry is made or changed, neither here nor at those that answer. On a second segment it
+// asks for those of its pods, too: an entry that the node has of one leads to a holder on another node, and may then lead to the one that answered.
 package wire
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -20,6 +22,7 @@ import (
 	"github.com/mdlayher/ethernet"
 	"github.com/mdlayher/ndp"
 	"github.com/mdlayher/packet"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/net/bpf"
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
@@ -33,8 +36,12 @@ import (
 const (
 	// At most so many questions are asked: other nodes decide when, and all nodes of the segment hear those for IPv4.
 	questionsPerSecond, questionsBurst = 20, 60
-	maxHeard                           = 256 // that wait for the agent
-	maxPorts                           = 16  // devices that are listened on
+	// Of what is heard so much is passed on: everybody on a segment decides how much there is.
+	heardPerSecond, heardBurst = 200, 1000
+	maxHeard                   = 256 // that wait for the agent
+	maxPorts                   = 16  // devices that are listened on
+	// writeTime is how long a device whose queue stands still may delay a question.
+	writeTime = 10 * time.Millisecond
 )
 
 var (
@@ -55,11 +62,15 @@ type Heard struct {
 type Wire struct {
 	log   *slog.Logger
 	heard chan Heard
-	limit *rate.Limiter
+	limit *rate.Limiter // of questions
+	taken *rate.Limiter // of what is heard
 
-	mu    sync.Mutex
-	own   []netip.Addr // see Follow
-	ports map[string]*port
+	wake chan struct{} // has a value when other devices are wanted
+
+	mu     sync.Mutex
+	wanted *wanted
+	own    []netip.Addr // see Follow
+	ports  map[string]*port
 }
 
 // port is one device that is listened on.
@@ -72,11 +83,43 @@ type port struct {
 
 // New returns a Wire without a device.
 func New(log *slog.Logger) *Wire {
-	return &Wire{log: log, heard: make(chan Heard, maxHeard), limit: rate.NewLimiter(questionsPerSecond, questionsBurst), ports: make(map[string]*port)}
+	return &Wire{log: log, wake: make(chan struct{}, 1), heard: make(chan Heard, maxHeard), limit: rate.NewLimiter(questionsPerSecond, questionsBurst), taken: rate.NewLimiter(heardPerSecond, heardBurst), ports: make(map[string]*port)}
 }
 
 // Heard returns the channel of what is heard.
 func (w *Wire) Heard() <-chan Heard { return w.heard }
+
+// Listen has [Wire.Run] follow these devices. It does not wait for the kernel.
+func (w *Wire) Listen(devices []string, own []netip.Addr) {
+	w.mu.Lock()
+	w.wanted = &wanted{devices, own}
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run follows the devices that are wanted, until ctx ends.
+func (w *Wire) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.wake:
+			w.mu.Lock()
+			next := w.wanted
+			w.mu.Unlock()
+			w.Follow(next.devices, next.own)
+		}
+	}
+}
+
+// wanted are the arguments of [Wire.Follow].
+type wanted struct {
+	devices []string
+	own     []netip.Addr
+}
 
 // Follow listens on these devices from now on, at most maxPorts of them, also for requests that others send from own, the addresses that this node and its
 // pods have there, sorted (RFC 5227, section 2.4). One that was made anew is opened again; without an IPv6 address nothing is
@@ -108,7 +151,7 @@ func (w *Wire) Follow(devices []string, own []netip.Addr) {
 // open opens the sockets of a device that are not open, or those of an earlier device of that name.
 func (w *Wire) open(p *port, name string) {
 	before := p.err
-	device, err := net.InterfaceByName(name)
+	device, err := deviceOf(name)
 	switch {
 	case err != nil:
 		p.close()
@@ -124,6 +167,15 @@ func (w *Wire) open(p *port, name string) {
 	if p.ndp == nil && p.err == nil {
 		w.openNDP(p)
 	}
+}
+
+// deviceOf finds a device by its name, and no others as [net.InterfaceByName] does.
+func deviceOf(name string) (*net.Interface, error) {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return nil, err
+	}
+	return &net.Interface{Index: link.Attrs().Index, Name: name, HardwareAddr: link.Attrs().HardwareAddr, MTU: link.Attrs().MTU}, nil
 }
 
 func (w *Wire) openARP(p *port) error {
@@ -214,7 +266,7 @@ func (w *Wire) Close() error {
 var ErrTooMany = errors.New("too many questions on the segments of nodes")
 
 // Ask asks behind a device for an address that this node or a pod of it has, with an ARP probe (RFC 5227), or a neighbour solicitation from the device's
-// own address: the node has no neighbour entry of it on that device, and does not make one of the answer. The source is the device's own MAC, because
+// own address: no neighbour entry is made of the answer. The source is the device's own MAC, because
 // switches may refuse others. Pods behind the same device do not hear it.
 func (w *Wire) Ask(device string, ip netip.Addr) error {
 	w.mu.Lock()
@@ -228,8 +280,10 @@ func (w *Wire) Ask(device string, ip netip.Addr) error {
 		return ErrTooMany
 	}
 	var err error
+	deadline := time.Now().Add(writeTime)
 	switch {
 	case ip.Is4():
+		_ = p.arp.SetWriteDeadline(deadline)
 		var frame []byte
 		if frame, err = probe.Frame(probe.Target{IP: ip, Source: [6]byte(p.device.HardwareAddr)}); err == nil {
 			_, err = p.arp.WriteTo(frame, &packet.Addr{HardwareAddr: ethernet.Broadcast})
@@ -237,6 +291,7 @@ func (w *Wire) Ask(device string, ip netip.Addr) error {
 	case p.ndp == nil:
 		return fmt.Errorf("%s has no link-local address", device)
 	default:
+		_ = p.ndp.SetWriteDeadline(deadline)
 		var group netip.Addr
 		if group, err = ndp.SolicitedNodeMulticast(ip); err == nil {
 			err = p.ndp.WriteTo(&ndp.NeighborSolicitation{
@@ -285,6 +340,11 @@ func (w *Wire) readARP(conn *packet.Conn, device string) {
 		case errors.Is(err, unix.ENETDOWN): // it is told once, also of one that comes up again
 			continue
 		case err != nil:
+			w.ended(device, func(p *port) {
+				if p.arp == conn {
+					p.close()
+				}
+			})
 			return
 		}
 		var frame ethernet.Frame
@@ -299,6 +359,12 @@ func (w *Wire) readNDP(conn *ndp.Conn, device string) {
 	for {
 		message, _, _, err := conn.ReadFrom()
 		if errors.As(err, new(net.Error)) { // of the socket, and not of a malformed message
+			w.ended(device, func(p *port) {
+				if p.ndp == conn {
+					p.ndp.Close()
+					p.ndp = nil
+				}
+			})
 			return
 		}
 		advertisement, ok := message.(*ndp.NeighborAdvertisement)
@@ -313,8 +379,21 @@ func (w *Wire) readNDP(conn *ndp.Conn, device string) {
 	}
 }
 
+// ended closes what cannot be read any more, so that it is opened again.
+func (w *Wire) ended(device string, do func(*port)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p := w.ports[device]; p != nil {
+		do(p)
+	}
+}
+
 func (w *Wire) hear(device string, ip netip.Addr, mac net.HardwareAddr) {
 	if len(mac) != len(detector.MAC{}) {
+		return
+	}
+	if !w.taken.Allow() {
+		tooManyHeard.Exceeded(1)
 		return
 	}
 	select {

@@ -3,6 +3,7 @@ package say
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/dupip/dupip/document"
 )
@@ -18,7 +19,7 @@ var managers = map[string]manager{
 	"keepalived": {
 		why: "the two do not hear each other (VRRP is IP protocol 112 to 224.0.0.18 or ff02::12), or keepalived hangs on one of them",
 		look: document.Step{
-			Text: "Look in keepalived's log on each node who is master, and why. VRRP has to pass between them", Command: "journalctl -u keepalived -n 20 --no-pager", Cuts: "nothing",
+			Text: "Look in keepalived's log there whether it is master, and why: its unit's, or its container's. VRRP has to pass between the nodes", Command: "journalctl -u keepalived -n 20 --no-pager", Cuts: "nothing",
 		},
 		stop: "systemctl stop keepalived",
 	},
@@ -61,23 +62,28 @@ func (v *voice) managerOf(hosts []int) (name string, m manager) {
 func (v *voice) twoNodesSteps() (list []document.Step) {
 	hosts := v.with(document.Open)
 	name, m := v.managerOf(hosts)
-	if m.look.Command != "" {
+	switch {
+	case m.stop != "": // it runs on the nodes
+		for _, n := range atMost(v, hosts, maxFlushes) {
+			list = append(list, v.on(n, m.look))
+		}
+	case m.look.Command != "":
 		list = append(list, m.look)
-	} else {
+	default:
 		list = append(list, document.Step{Text: "Find out which of them should have it: by their configuration, or by what gives it to one of them"})
 	}
 	for _, n := range atMost(v, hosts, maxFlushes) {
 		unless := fmt.Sprintf("If %s should not have it", v.names[n])
 		if m.stop != "" {
 			list = append(list, v.on(n, document.Step{
-				If: unless, Text: "Stop " + name + " there until the two hear each other again: it would take the address back", Command: m.stop, Cuts: "all that " + name + " does on that node",
+				If: unless, Text: "Stop " + name + " there, its unit or its container, until the two hear each other again: it would take the address back", Command: m.stop, Cuts: "all that " + name + " does on that node",
 			}))
 		}
 		s := v.fromNode(n, false)
 		switch own := machine(v.c.Holders[n]); {
 		case own.Device == "":
 			s = v.askOwn(n)
-		case name == "" && !own.Prefix.IsSingleIP():
+		case name == "" && (own.Dynamic || !own.Prefix.IsSingleIP()):
 			s = v.on(n, document.Step{Text: "Give the node another address in the configuration of its network, from its console: perhaps it is reached by this one only"})
 		}
 		s.If = unless
@@ -106,6 +112,9 @@ func onTwoNodes(f document.Finding) (text string, steps []document.Step) {
 		text = fmt.Sprintf("Node %s has %s on %s, and node %s has it, too: it is the gateway of pods on one of them at least. If both give out one range, their pods collide; "+
 			"if not, packets of one node to pods of the other one stay on its own bridge.", f.Node, f.IP, f.Interface, f.HeldBy)
 		steps = []document.Step{{Text: "Look which range the API server has for each node", Command: readRanges, Cuts: "nothing"}}
+		if !f.Prefix.IsValid() {
+			return text, append(steps, document.Step{Text: fmt.Sprintf("If it is the own address of node %s, give the pods of node %s another range", f.Node, f.HeldBy)}, meantTwice(f))
+		}
 		take.If = fmt.Sprintf("If %s is not a range of node %s", f.Prefix.Masked(), f.Node)
 		take.Cuts = "pods of that range on that node, of which there should be none"
 		on(take)
@@ -132,13 +141,13 @@ func onTwoSegments(f document.Finding) (text string, steps []document.Step) {
 	if !plainDevice(f.Bridge) {
 		return text, []document.Step{{Text: "Declare in the configuration whether the nodes are on one segment there"}}
 	}
-	declare := func(scope, name string) string {
-		return fmt.Sprintf("networks:\n  - {name: %s, scope: %s, match: {bridges: [%q]}}\n", name, scope, f.Bridge)
+	declare := func(scope string) string { // each segment is a network of its own
+		return fmt.Sprintf("networks:\n  - {name: %q, scope: %s, match: {bridges: [%q]}}\n", strings.ReplaceAll(f.Bridge, ".", "-"), scope, f.Bridge)
 	}
 	const file = "the configuration (--config)"
 	return text, []document.Step{
-		{If: fmt.Sprintf("If %s of the nodes is one segment", device), Text: "Add this to the configuration of all nodes: then a duplicate there is a conflict", Command: declare("cluster", "storage"), File: file},
-		{If: "If each node has a segment of its own there", Text: "Nothing is wrong. Add this to the configuration of all nodes", Command: declare("node", "storage"), File: file},
+		{If: fmt.Sprintf("If %s of the nodes is one segment", device), Text: "Add this to the configuration of all nodes: then a duplicate there is a conflict", Command: declare("cluster"), File: file},
+		{If: "If each node has a segment of its own there", Text: "Nothing is wrong. Add this to the configuration of all nodes", Command: declare("node"), File: file},
 	}
 }
 
@@ -149,7 +158,7 @@ func meantTwice(f document.Finding) document.Step {
 
 // stranger says what it means that somebody else is heard with an address.
 func stranger(f document.Finding) (text string, steps []document.Step) {
-	holder, who := cmp.Or(f.Pod.String(), "node "+f.Node), fmt.Sprintf("The machine with the MAC %s, which is none of the nodes,", f.By)
+	holder, who := cmp.Or(f.Pod.String(), "node "+f.Node), fmt.Sprintf("The machine with the MAC %s, which is not known to be a node's,", f.By)
 	if f.Pod != nil {
 		holder += " on node " + f.Node
 	}

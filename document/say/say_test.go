@@ -134,10 +134,12 @@ func TestWordsOfFindings(t *testing.T) {
 			cases = append(cases, named{", and a pod has it", held})
 		case document.TwoNodes:
 			static, gateway := finding(kind), finding(kind)
+			uplink := finding(kind)
+			uplink.Gateway, uplink.Prefix = true, netip.Prefix{}
 			static.Prefix, gateway.Prefix, gateway.Gateway, gateway.Interface = netip.MustParsePrefix("10.1.2.5/24"), netip.MustParsePrefix("10.1.2.5/24"), true, "cni0"
 			pod := finding(kind)
 			pod.Holder = document.Holder{Node: "n1", Interface: "net1", Bridge: "eth1", Netns: "cni-1", Pod: holder("web-0").Pod}
-			cases = []named{{"", finding(kind)}, {", installed so", static}, {", a gateway of pods", gateway}, {", of pods", pod}}
+			cases = []named{{"", finding(kind)}, {", installed so", static}, {", a gateway of pods", gateway}, {", the node's own, and a gateway elsewhere", uplink}, {", of pods", pod}}
 		case document.Stranger:
 			pod, known := finding(kind), finding(kind)
 			pod.Pod, known.HeldBy = holder("web-0").Pod, "n2"

@@ -32,14 +32,14 @@ func explained(t *lab.T, a *lab.Agent, ip netip.Addr, want, not []string) {
 	})
 }
 
-// The verdict agrees with the holders below it: two nodes have the address, which is no conflict.
+// The verdict agrees with the holders below it: two nodes have the address on links of their own, which is no conflict.
 func TestExplainNodesOwnAddress(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
 	agents := l.Cluster(2)
 	ip := netip.MustParseAddr("10.64.139.20")
 	for _, a := range agents {
-		l.Do(a.Node.AddAddr(lab.UplinkName, netip.PrefixFrom(ip, 32)))
+		l.Do(a.Node.AddSegment("eth1", netip.PrefixFrom(ip, 32)))
 	}
 	for _, a := range agents {
 		explained(l, a, ip, []string{

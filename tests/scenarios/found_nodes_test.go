@@ -135,6 +135,18 @@ var quietNodes = []Scenario{
 			s.noFindings(a)
 		}
 	}},
+	with(lab.Macvlan, Scenario{ID: "Q61", Want: Quiet, Nodes: 2, MaySuspect: true, Text: "links of their own behind eth1: a pod has the address of the other node there, and both nodes have one address", Play: func(s *Stage) {
+		for i, a := range s.Actors {
+			own := netip.AddrFrom4([4]byte{10, 99, 0, byte(i + 1)})
+			s.Do(a.Node.AddSegment("eth1", netip.PrefixFrom(own, 24), netip.MustParsePrefix("10.99.0.9/24")))
+			s.SeesHost(a.Node, own)
+		}
+		for i, a := range s.Actors {
+			p := s.PodOn(a, fmt.Sprint("pod", i), lab.PodOptions{Style: lab.Inside, Parent: "eth1", Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 99, 0, byte(2 - i)})}})
+			s.Sees(p, p.Addrs()...)
+		}
+		s.assertQuietFor(2 * vipOverlap)
+	}}),
 	with(lab.Macvlan, Scenario{ID: "Q56", Want: Quiet, Nodes: 2, MaySuspect: true, Text: "a virtual address on two nodes that do not hear each other: a finding", Play: func(s *Stage) {
 		for _, a := range s.Actors {
 			// Neither of them answers for it.
