@@ -137,10 +137,10 @@ func (c *Config) Infers(network string) bool {
 	return strings.HasPrefix(network, segmentPrefix) && stripVLAN(network) == network && c.segments.Infer != "off" && c.Asks()
 }
 
-// SharedRanges returns what may have many holders, in the order of the file, ExclusiveRanges what one node at a time may have.
+// SharedRanges returns what may have many holders, in the order of the file.
 func (c *Config) SharedRanges() []netip.Prefix { return prefixes(cmp.Or(c, &none).shared) }
 
-// ExclusiveRanges: see [Config.SharedRanges].
+// ExclusiveRanges returns what one node at a time may have, in the order of the file.
 func (c *Config) ExclusiveRanges() []netip.Prefix { return prefixes(cmp.Or(c, &none).exclusive) }
 
 func prefixes(list []addressOrCIDR) (all []netip.Prefix) {

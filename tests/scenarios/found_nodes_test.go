@@ -80,10 +80,13 @@ var foundStrangers = []Scenario{
 		s.Do(err)
 		s.Eventually("a finding at "+first.Node.ShortName(), func() error {
 			all, _, err := first.Agent.Client.Audit(s.Context())
-			if slices.ContainsFunc(all, func(f lab.Finding) bool { return f.Kind == "stranger" && f.IP == first.Node.Uplink() && f.By == mac.String() }) {
-				return nil
+			is := func(f lab.Finding) bool {
+				return f.Kind == "stranger" && f.IP == first.Node.Uplink() && f.By == mac.String()
 			}
-			return fmt.Errorf("findings are %v (%v)", all, err)
+			if err == nil && !slices.ContainsFunc(all, is) {
+				err = fmt.Errorf("findings are %v", all)
+			}
+			return err
 		})
 		s.row.found = true
 	}},
@@ -127,8 +130,8 @@ var quietNodes = []Scenario{
 		s.Sees(p, p.Addrs()...)
 		s.Do(old.Node.AddBridge("cbr0", netip.PrefixFrom(gateways[0], 24), netip.PrefixFrom(gateways[1], 64)))
 		for _, gateway := range gateways {
-			s.finds2(old, young, gateway, true)
-			s.finds2(young, old, gateway, true)
+			s.findsTwin(old, young, gateway, true)
+			s.findsTwin(young, old, gateway, true)
 		}
 		s.Do(exec.Command("ip", "-n", old.Node.Name, "link", "del", "cbr0").Run())
 		for _, a := range s.Actors {
@@ -153,8 +156,8 @@ var quietNodes = []Scenario{
 			s.macvlan(a.Node.Netns, lab.UplinkName, "vrrp.51", []byte{0, 0, 0x5e, 0, 1, 51})
 			s.Do(a.Node.Sysctl("ipv4/conf/eth0/arp_ignore", "1", "ipv4/conf/vrrp.51/arp_ignore", "8"), a.Node.AddAddr("vrrp.51", single(vips[0])))
 		}
-		s.finds2(s.Actors[0], s.Actors[1], vips[0], false)
-		s.finds2(s.Actors[1], s.Actors[0], vips[0], false)
+		s.findsTwin(s.Actors[0], s.Actors[1], vips[0], false)
+		s.findsTwin(s.Actors[1], s.Actors[0], vips[0], false)
 	}}),
 }
 
@@ -323,8 +326,8 @@ func (s *Stage) FindsNodes(since time.Time, nodes []*lab.Node, ips ...netip.Addr
 	return s.finds(f, ips)
 }
 
-// finds2 waits for the finding that another node has an address of this one.
-func (s *Stage) finds2(a, other *Actor, ip netip.Addr, gateway bool) {
+// findsTwin waits for the finding that another node has an address of this one.
+func (s *Stage) findsTwin(a, other *Actor, ip netip.Addr, gateway bool) {
 	s.Helper()
 	s.Eventually("a finding about "+ip.String()+" at "+a.Node.ShortName(), func() error {
 		all, _, err := a.Agent.Client.Audit(s.Context())

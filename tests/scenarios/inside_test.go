@@ -154,8 +154,8 @@ var quietInside = []Scenario{
 			s.Sees(p, ips...)
 		}
 		for _, ip := range ips {
-			s.finds2(s.Actors[0], s.Actors[1], ip, false)
-			s.finds2(s.Actors[1], s.Actors[0], ip, false)
+			s.findsTwin(s.Actors[0], s.Actors[1], ip, false)
+			s.findsTwin(s.Actors[1], s.Actors[0], ip, false)
 		}
 	}}),
 	with(lab.Macvlan, Scenario{
