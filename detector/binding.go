@@ -210,25 +210,6 @@ func conflicting(list []*binding) bool {
 	return len(list) >= 2 && slices.ContainsFunc(list, func(b *binding) bool { return b.evidence != Claimed })
 }
 
-// mustBeHeard reports whether the holder is on another node, and in a conflict with those of this node only if they hear each other.
-func (b *binding) mustBeHeard() bool {
-	if !b.remote {
-		return false
-	}
-	hears, local := true, false
-	for _, o := range b.entry.bindings {
-		if !o.remote && o.counts() {
-			hears, local = hears && MustHear(o.holder.Place, b.holder.Place), true
-		}
-	}
-	return hears && (local || b.holder.Place.isSecond())
-}
-
-// areNodes reports whether all of these holders are nodes themselves.
-func areNodes(list []*binding) bool {
-	return !slices.ContainsFunc(list, func(b *binding) bool { return b.evidence != Host })
-}
-
 func compareBindings(a, b *binding) int {
 	return cmp.Or(
 		a.entry.key.Compare(b.entry.key),
