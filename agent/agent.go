@@ -337,6 +337,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		group.Go(func() error { a.loop.report.Summarize(ctx); return nil })
 	}
 	group.Go(func() error { a.loop.report.FollowPaths(ctx); return nil })
+	group.Go(func() error { a.loop.report.FollowSegment(ctx); return nil })
 	group.Go(func() error { a.wire.Run(ctx); return nil })
 	if a.scrapes != nil {
 		handler := a.metrics.Handler(a.Healthy, a.loop.report.Ready)

@@ -34,10 +34,9 @@ type shadows struct {
 // lookAround returns what this node knows now. It is for one goroutine. changed says that routes may have changed.
 func (r *Report) lookAround(ctx context.Context, changed bool) (*paths.View, error) {
 	var s *routes
-	var looked *lookedAt
 	v := paths.View{Own: make(map[netip.Addr]bool)}
 	err := r.whenReady(ctx, func() {
-		s, looked = r.newRoutes(), r.look(time.Now())
+		s = r.newRoutes()
 		disputed := make(map[detector.Key]bool)
 		for _, c := range r.Detector.Conflicts(false) {
 			disputed[c.Key] = true
@@ -52,7 +51,6 @@ func (r *Report) lookAround(ctx context.Context, changed bool) (*paths.View, err
 		return nil, err
 	}
 	s.addMembers(r.members())
-	r.findSegment(looked, s.nodes)
 	if changed || !maps.Equal(s.nodes, r.shadows.nodes) {
 		list, whole := s.shadows()
 		if !whole { // the next change comes at once, and has the others

@@ -96,7 +96,6 @@ type Report struct {
 	paths        *paths.Paths
 	shadows      shadows // of the goroutine that runs paths
 	segment      atomic.Pointer[segment]
-	lookNext     time.Time // of the goroutine that owns the parts: no look at the segment before
 	segmentLines *rate.Limiter
 	// Of the queries of other nodes: those that look up routes, those for the status, and those that wait for facts.
 	routing, stating, answering *semaphore.Weighted

@@ -56,7 +56,7 @@ func (r *Report) newRoutes() *routes {
 			return err != nil || !simple
 		}),
 		holders: make(map[int]detector.HolderID), uplinks: make(map[int]bool),
-		networks: map[string]bool{config.DefaultNetwork: true}, nodes: make(map[netip.Addr]string), own: make(map[netip.Addr]detector.HolderID),
+		networks: map[string]bool{config.DefaultNetwork: true}, own: make(map[netip.Addr]detector.HolderID),
 	}
 	s.proxies = sync.OnceValue(func() *route.Proxies {
 		found, err := route.ListProxies()
@@ -81,17 +81,23 @@ func (r *Report) newRoutes() *routes {
 	return s
 }
 
-func (s *routes) addMembers(members []cluster.Member) {
+func (s *routes) addMembers(members []cluster.Member) { s.nodes = byAddress(members, s.self) }
+
+// byAddress returns the live nodes but this one by the address at which they receive gossip, none for the address of several: it may be a
+// gateway, with all of them behind it.
+func byAddress(members []cluster.Member, self string) map[netip.Addr]string {
+	nodes := make(map[netip.Addr]string)
 	for _, m := range members {
-		if at, err := netip.ParseAddrPort(m.Address); err == nil && m.Live() && m.NodeID() != s.self {
+		if at, err := netip.ParseAddrPort(m.Address); err == nil && m.Live() && m.NodeID() != self {
 			ip := at.Addr().Unmap()
-			if other, twice := s.nodes[ip]; twice && other != m.NodeID() {
-				s.nodes[ip] = "" // it may be a gateway, with both behind it
+			if other, twice := nodes[ip]; twice && other != m.NodeID() {
+				nodes[ip] = ""
 			} else {
-				s.nodes[ip] = m.NodeID()
+				nodes[ip] = m.NodeID()
 			}
 		}
 	}
+	return nodes
 }
 
 // of returns where this node sends packets to the address of a confirmed conflict now. It

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"context"
 	"net"
 	"net/netip"
 	"slices"
@@ -14,8 +15,8 @@ import (
 	"github.com/dupip/dupip/document"
 )
 
-// lookEvery is the least time between two looks at the segment.
-const lookEvery = 9 * time.Second
+// lookEvery is the time between two looks at the segment.
+const lookEvery = 5 * time.Second
 
 // maxSegment bounds the findings about addresses that other machines have, too.
 const maxSegment = 64
@@ -47,17 +48,30 @@ type lookedAt struct {
 	holders   []detector.Binding // of the strangers' addresses here
 }
 
-// look collects what there is to say of the segment of the nodes, and has it listened to. Call it in the goroutine that owns the parts.
-func (r *Report) look(now time.Time) *lookedAt {
-	own, ok := r.Table.Own.Segment()
-	switch {
-	case !ok || r.OnSegment == nil:
-		return new(lookedAt) // it had one, perhaps
-	case now.Before(r.lookNext):
-		return nil
+// FollowSegment looks who else has addresses of this node on the segment that joins the nodes, until ctx ends.
+func (r *Report) FollowSegment(ctx context.Context) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			var l lookedAt
+			if r.whenReady(ctx, func() { l = r.look(time.Now()) }) == nil {
+				r.findSegment(l, byAddress(r.members(), r.Self.NodeID()))
+			}
+		}
 	}
-	r.lookNext = now.Add(lookEvery)
-	l := &lookedAt{device: own.Index}
+}
+
+// look collects what there is to say of the segment of the nodes, and has it listened to. Call it in the goroutine that owns the parts.
+func (r *Report) look(now time.Time) (l lookedAt) {
+	own, ok := r.Table.Own.Segment()
+	if !ok || r.OnSegment == nil {
+		return l // it had one, perhaps
+	}
+	l.device = own.Index
 	told := make(map[netip.Addr]bool) // an address may have two keys there
 	for _, t := range r.Detector.Twins(now) {
 		l.twins, l.prefixes, told[t.Own.Key.IP] = append(l.twins, t), append(l.prefixes, r.Table.Own.Prefix(t.Own.Key)), true
@@ -78,10 +92,7 @@ func (r *Report) look(now time.Time) *lookedAt {
 }
 
 // findSegment makes the findings of a look. members are their nodes by address.
-func (r *Report) findSegment(l *lookedAt, members map[netip.Addr]string) {
-	if l == nil {
-		return
-	}
+func (r *Report) findSegment(l lookedAt, members map[netip.Addr]string) {
 	var found segment
 	of := make(map[string]int) // one that says much leaves room for others
 	add := func(f document.Finding) {

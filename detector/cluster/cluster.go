@@ -47,7 +47,7 @@ type Binding struct {
 
 // Like reports that a binding of the same holder says nothing new.
 func (b *Binding) Like(o *Binding) bool {
-	return b.Holder.MAC == o.Holder.MAC && b.Evidence == o.Evidence && b.Occurrences == o.Occurrences
+	return b.Holder.MAC == o.Holder.MAC && b.Holder.Place == o.Holder.Place && b.Evidence == o.Evidence && b.Occurrences == o.Occurrences
 }
 
 // Lease is a binding as sent to the keepers of its address.

@@ -217,9 +217,12 @@ func TestChange(t *testing.T) {
 		func(b *cluster.Binding) { b.Holder.MAC = detector.MAC{2} },
 		func(b *cluster.Binding) { b.Evidence = detector.Data },
 		func(b *cluster.Binding) { b.Occurrences = 1 },
+		func(b *cluster.Binding) { b.Holder.Place = detector.PlaceBridge },
 		func(b *cluster.Binding) { b.FirstSeen = start },
 	} {
 		b := l.binding(1)
+		l.Set(key(1), b, l.now)
+		l.ackDue()
 		change(&b)
 		l.Set(key(1), b, l.now)
 		first := l.due()

@@ -39,6 +39,8 @@ func TestContainersWithoutSocket(t *testing.T) {
 		texts = append(texts, fmt.Sprintf("container %s (sleep, pid %d)", ids[i][:12], pid))
 		if i == 0 { // a process of the first container enters a netns that is not the container's
 			run(l.Pod(n, "plain", lab.PodOptions{Addrs: []netip.Addr{plain}}), cgroup)
+			_, err := a.Client.WaitBinding(within(l, patience), plain, func(lab.Binding) bool { return true })
+			l.Do(err)
 		}
 	}
 	l.Eventually("the names", func() error {

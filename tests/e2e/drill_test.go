@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +108,15 @@ func TestDrill(t *testing.T) {
 				l.Do(err)
 			}
 			for _, a := range agents {
+				l.Eventually("the first looks of "+a.Node.ShortName(), func() error {
+					metrics, err := a.Scrape(l.Context())
+					for _, kind := range []string{"diverted", "two-nodes"} {
+						if series := fmt.Sprintf("dupip_audit_findings{kind=%q}", kind); err == nil && !slices.Contains(metrics.Find("dupip_audit_findings"), series) {
+							err = fmt.Errorf("there is no %s", series)
+						}
+					}
+					return err
+				})
 				before = append(before, alerted(l, a))
 			}
 			start := func(hold time.Duration) (drills []*lab.Process) {

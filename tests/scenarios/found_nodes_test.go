@@ -48,24 +48,6 @@ var foundNodes = []Scenario{
 	}},
 }
 
-// foundSegments are duplicates on a second segment that joins the nodes, which nobody has declared.
-var foundSegments = []Scenario{
-	with(lab.Macvlan, Scenario{ID: "D46", Want: Found, Nodes: 3, Text: "macvlan devices on a second network of the nodes", Play: onSecondSegment(lab.Macvlan)}),
-	with(lab.IPVlan, Scenario{ID: "D46", Want: Found, Nodes: 2, Text: "ipvlan devices on a second network of the nodes", Play: onSecondSegment(lab.IPVlan)}),
-}
-
-func onSecondSegment(kind string) func(s *Stage) {
-	return func(s *Stage) {
-		s.secondUplinks("10.52.0.", "fd00:52::")
-		ips := lab.IPs("10.52.7.7", "fd00:52::7")
-		options := lab.PodOptions{Style: lab.Inside, Device: kind, Parent: "eth1", Addrs: ips}
-		older := s.Pod("older", options)
-		s.Sees(older, ips...)
-		newcomer := s.PodOn(s.Actors[1], "newcomer", options)
-		s.Finds(newcomer.Started, []*lab.Pod{older, newcomer}, ips...)
-	}
-}
-
 // foundStrangers are machines of which nobody can tell the other.
 var foundStrangers = []Scenario{
 	{ID: "D47", Want: Found, Nodes: 2, Text: "two machines were installed with one address, and the younger takes the older's place in gossip: a finding", Play: func(s *Stage) {
@@ -133,7 +115,9 @@ var quietNodes = []Scenario{
 			s.findsTwin(old, young, gateway, true)
 			s.findsTwin(young, old, gateway, true)
 		}
-		s.Do(exec.Command("ip", "-n", old.Node.Name, "link", "del", "cbr0").Run())
+		for _, gateway := range gateways {
+			s.carriesOut(old, "ip addr del "+gateway.String()+"/")
+		}
 		for _, a := range s.Actors {
 			s.noFindings(a)
 		}

@@ -157,6 +157,11 @@ var quietInside = []Scenario{
 			s.findsTwin(s.Actors[0], s.Actors[1], ip, false)
 			s.findsTwin(s.Actors[1], s.Actors[0], ip, false)
 		}
+		s.pastes("If each node has a segment of its own there")
+		s.assertQuietFor(2 * vipOverlap)
+		for _, a := range s.Actors {
+			s.noFindings(a)
+		}
 	}}),
 	with(lab.Macvlan, Scenario{
 		ID: "Q32", Want: Quiet, Nodes: 2, Text: "a load balancer's VIP, and a real server that sends from it", MaySuspect: true, Play: behindDirectorInside("macvlan", "2"),

@@ -1,0 +1,109 @@
+package scenarios
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// foundSegments are duplicates on a second segment that joins the nodes, which nobody has declared at first.
+var foundSegments = []Scenario{
+	with(lab.Macvlan, Scenario{ID: "D46", Want: Found, Nodes: 3, Text: "macvlan devices on a second network of the nodes", Play: onSecondSegment(lab.Macvlan)}),
+	with(lab.IPVlan, Scenario{ID: "D46", Want: Found, Nodes: 2, Text: "ipvlan devices on a second network of the nodes", Play: onSecondSegment(lab.IPVlan)}),
+	with(lab.Macvlan, Scenario{ID: "D48", Want: Found, Nodes: 2, Text: "the same, where nodes do not hear each other: a finding; found when its lines are in the configuration", Play: func(s *Stage) {
+		wire, _ := s.secondUplinks("10.52.0.", "fd00:52::")
+		s.isolate(wire)
+		ips := lab.IPs("10.52.7.7", "fd00:52::7")
+		var pods []*lab.Pod
+		for _, a := range s.Actors {
+			p := s.PodOn(a, "pod-"+a.Node.ShortName(), lab.PodOptions{Style: lab.Inside, Parent: "eth1", Addrs: ips})
+			s.Sees(p, ips...)
+			pods = append(pods, p)
+		}
+		for _, ip := range ips {
+			s.findsTwin(s.Actors[0], s.Actors[1], ip, false)
+		}
+		from := time.Now()
+		s.pastes("If eth1 of the nodes is one segment")
+		s.FindsEarly(from, time.Now(), pods, ips...)
+	}}),
+}
+
+func onSecondSegment(kind string) func(s *Stage) {
+	return func(s *Stage) {
+		s.secondUplinks("10.52.0.", "fd00:52::")
+		ips := lab.IPs("10.52.7.7", "fd00:52::7")
+		options := lab.PodOptions{Style: lab.Inside, Device: kind, Parent: "eth1", Addrs: ips}
+		older := s.Pod("older", options)
+		s.Sees(older, ips...)
+		newcomer := s.PodOn(s.Actors[1], "newcomer", options)
+		s.Finds(newcomer.Started, []*lab.Pod{older, newcomer}, ips...)
+	}
+}
+
+// isolate keeps the ports of the outer network from each other: each reaches what is behind others, but no node the other one.
+func (s *Stage) isolate(wire *netlink.Handle) {
+	s.Helper()
+	links, err := wire.LinkList()
+	s.Do(err)
+	for _, l := range links {
+		if l.Attrs().MasterIndex != 0 {
+			s.Do(wire.LinkSetIsolated(l, true))
+		}
+	}
+}
+
+// audit is what an agent's audit prints, line by line.
+func (s *Stage) audit(a *Actor) []string {
+	s.Helper()
+	text, err := a.Agent.CLI(s.Context(), "audit")
+	if text == "" { // with findings it ends with an error
+		s.Do(err)
+	}
+	s.Logf("$ dupip audit\n%s", text)
+	return strings.Split(text, "\n")
+}
+
+// carriesOut runs the command that an agent's audit prints for its node, in the agent's words.
+func (s *Stage) carriesOut(a *Actor, words string) {
+	s.Helper()
+	shells := s.T.Shells(nil)
+	shells.Add(a.Node.ShortName(), a.Node, nil)
+	for _, line := range s.audit(a) {
+		if strings.Contains(line, words) {
+			out, err := shells.Run(lab.Step{Node: a.Node.ShortName(), Command: strings.TrimSpace(line)})
+			s.Logf("%s\n%s", line, out)
+			s.Do(err)
+			return
+		}
+	}
+	s.Fatal(fmt.Errorf("no command with %q", words))
+}
+
+// pastes puts the lines for the configuration that the audit prints under this condition into that of all nodes, and restarts the agents.
+func (s *Stage) pastes(condition string) {
+	s.Helper()
+	var lines []string
+	in := false
+	for _, line := range s.audit(s.Actors[0]) {
+		if indented := strings.HasPrefix(line, "      "); in && indented {
+			lines = append(lines, strings.TrimPrefix(line, "      "))
+		} else {
+			in = len(lines) == 0 && (strings.HasPrefix(line, "    - "+condition) || in)
+		}
+	}
+	file := filepath.Join(s.TempDir(), "config.yaml")
+	s.Do(os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
+	s.Logf("%s:\n%s", condition, strings.Join(lines, "\n"))
+	for _, a := range s.Actors {
+		s.Do(a.Agent.Stop())
+		s.Restart(a, "--config", file)
+	}
+	s.WaitAllMembers()
+}
