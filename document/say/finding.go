@@ -121,10 +121,13 @@ func way(f document.Finding) string {
 	case document.Diverted:
 		return fmt.Sprint(f.NodeID(), f.End, f.Route, f.Table, f.Device)
 	case document.Misrouted:
-	default:
-		return ""
+		return strings.Join(f.Through, " ") + " " + f.End + " " + f.HeldBy
+	case document.TwoNodes:
+		return fmt.Sprint(f.NodeID(), f.HeldBy, f.Gateway, f.Netns == hostNetns, f.Bridge)
+	case document.Stranger:
+		return fmt.Sprint(f.NodeID(), f.By)
 	}
-	return strings.Join(f.Through, " ") + " " + f.End + " " + f.HeldBy
+	return ""
 }
 
 // contested adds that the address of a finding is in conflict, if it is.
@@ -159,10 +162,13 @@ func isApart(f document.Finding) bool { return f.Given == detector.GivenNo || is
 // isHeldByPod reports whether a pod has the address of a reservation that nobody holds.
 func isHeldByPod(f document.Finding) bool { return f.Kind == document.Unheld && f.Interface != "" }
 
-// HolderOf says who has the address of a finding, empty for nobody, and on which node if that is not the finding's.
+// HolderOf says who has the address of a finding, empty for nobody, on which node if that is not the finding's, and who else has it.
 func HolderOf(f document.Finding) string {
 	text := cmp.Or(f.Pod.String(), f.Netns)
-	if f.HeldBy != "" {
+	switch other := cmp.Or(f.HeldBy, f.By.String()); {
+	case f.Kind == document.TwoNodes, f.Kind == document.Stranger:
+		text += ", also " + other
+	case f.HeldBy != "":
 		text += " on " + f.HeldBy
 	}
 	return text

@@ -57,6 +57,46 @@ func TestRepairsOfRoutes(t *testing.T) {
 	}
 }
 
+// Findings that are repaired in different ways are no others of one sort.
+func TestRepairsOfNodes(t *testing.T) {
+	var all []document.Finding
+	last := 0
+	for _, change := range []func(*document.Finding){
+		func(f *document.Finding) {},
+		func(f *document.Finding) { f.Node, f.HeldBy = "n2", "n1" },
+		func(f *document.Finding) { f.HeldBy = "n3" },
+		func(f *document.Finding) { f.Gateway = true },
+		func(f *document.Finding) { f.Netns, f.Bridge = "pod", "eth1" },
+		func(f *document.Finding) { f.Netns, f.Bridge = "pod", "eth2" },
+		func(f *document.Finding) { f.Kind, f.HeldBy, f.By = document.Stranger, "", detector.MAC{2, 1} },
+		func(f *document.Finding) { f.Kind, f.By = document.Stranger, detector.MAC{2, 2} },
+	} {
+		for range 2 {
+			f := finding(document.TwoNodes)
+			change(&f)
+			last++
+			f.IP = netip.AddrFrom4([4]byte{10, 1, 2, byte(last)})
+			all = append(all, f)
+		}
+	}
+	list := Repairs(document.Audit{Findings: all})
+	if len(list) != min(len(all)/2, 2*maxBrief) {
+		t.Errorf("%d entries: %+v", len(list), list)
+	}
+	for _, e := range list {
+		if others := strings.Count(e.Text, " Likewise: 10.1.2."); others != 1 || strings.Contains(e.Text, ",10.1.2") {
+			t.Errorf("%s", e.Text)
+		}
+	}
+	for want, f := range map[string]document.Finding{
+		"host, also n2": all[0], "host, also n1": all[2], "host, also 02:01:00:00:00:00": all[12], "shop/web-0 on n3": finding(document.Diverted), "shop/web-0": finding(document.Unreserved),
+	} {
+		if got := HolderOf(f); got != want {
+			t.Errorf("%s: %s", want, got)
+		}
+	}
+}
+
 // A few conflicts get all that is to be said; of more, each sort gets one sentence and at most one command.
 func TestEntries(t *testing.T) {
 	gone := func() document.Conflict {

@@ -53,14 +53,14 @@ var (
 // Settings of extraArgs that an agent takes, and that it refuses.
 var (
 	goodSettings = []string{
-		"--min-overlap=10ms", "--min-overlap=1m", "--min-overlap=1.5s", "--min-overlap=0.5m30s", "--unheld-after=1s", "--unheld-after=24h", "--unheld-after=23h59m60s",
+		"--min-overlap=10ms", "--min-overlap=1m", "--min-overlap=1.5s", "--min-overlap=0.5m30s", "--vip-overlap=1s", "--vip-overlap=5m", "--unheld-after=1s", "--unheld-after=24h", "--unheld-after=23h59m60s",
 		"--replicas=1", "--replicas=16", "--node-name=ip-10-0-0-1.EU_1", "--attach=tc", "--capture=off", "--capture=on", "--configured-evidence=off", "--log-level=DEBUG", "--log-format=json", "--cluster=a: b",
 		"--bind=::", "--bind=0.0.0.0", "--bind=10.0.0.1", "--bind=fd00::1", "--join=n1,10.0.0.1:80,[fd00::1]:80,fd00::1,a.b_c-d.:7", "--advertise=10.0.0.1:80", "--advertise=n1",
 		"--alertmanager=http://a.b:9093", "--alertmanager=https://a/prefix/,http://10.0.0.1:9093",
 	}
 	badSettings = []string{
 		"--min-overlap=0s", "--min-overlap=0", "--min-overlap=-1s", "--min-overlap=9ms", "--min-overlap=61s", "--min-overlap=1m1s", "--min-overlap=1h", "--min-overlap=2", "--min-overlap=soon", "--min-overlap=",
-		"--unheld-after=999ms", "--unheld-after=24h1s", "--unheld-after=1d", "--replicas=0", "--replicas=-1", "--replicas=17", "--replicas=100", "--replicas=three",
+		"--vip-overlap=999ms", "--vip-overlap=301s", "--vip-overlap=long", "--unheld-after=999ms", "--unheld-after=24h1s", "--unheld-after=1d", "--replicas=0", "--replicas=-1", "--replicas=17", "--replicas=100", "--replicas=three",
 		"--node-name=", "--node-name=a b", "--node-name=a/b", "--node-name=-a", "--attach=ebpf", "--capture=false", "--capture=", "--configured-evidence=false", "--log-level=loud", "--log-level=info+4", "--log-format=xml",
 		"--cluster=", "--cluster= a", "--cluster=ä", "--bind=", "--bind=eth0", "--bind=10.0.0.256", "--bind=10.0.0.1:7951", "--bind=224.0.0.1", "--bind=ff02::1",
 		"--join=", "--join=a b", "--join=http://a", "--join=10.0.0.256", "--join=10.0.0", "--join=a:0", "--join=a:65536", "--join=a:b", "--join=a,,b", "--join=0.0.0.0", "--join=::", "--join=224.0.0.1:80",

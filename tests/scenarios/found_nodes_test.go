@@ -115,9 +115,7 @@ var quietNodes = []Scenario{
 			s.findsTwin(old, young, gateway, true)
 			s.findsTwin(young, old, gateway, true)
 		}
-		for _, gateway := range gateways {
-			s.carriesOut(old, "ip addr del "+gateway.String()+"/")
-		}
+		s.carriesOut(old, "ip addr del "+gateways[0].String()+"/", "ip addr del "+gateways[1].String()+"/")
 		for _, a := range s.Actors {
 			s.noFindings(a)
 		}

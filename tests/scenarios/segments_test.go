@@ -1,9 +1,10 @@
 package scenarios
 
 import (
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,20 +71,26 @@ func (s *Stage) audit(a *Actor) []string {
 	return strings.Split(text, "\n")
 }
 
-// carriesOut runs the command that an agent's audit prints for its node, in the agent's words.
-func (s *Stage) carriesOut(a *Actor, words string) {
+// carriesOut runs commands with these words on an agent's node: its audit prints one after the other.
+func (s *Stage) carriesOut(a *Actor, words ...string) {
 	s.Helper()
+	name := a.Node.ShortName()
 	shells := s.T.Shells(nil)
-	shells.Add(a.Node.ShortName(), a.Node, nil)
-	for _, line := range s.audit(a) {
-		if strings.Contains(line, words) {
-			out, err := shells.Run(lab.Step{Node: a.Node.ShortName(), Command: strings.TrimSpace(line)})
-			s.Logf("%s\n%s", line, out)
-			s.Do(err)
-			return
-		}
+	shells.Add(name, a.Node, nil)
+	for _, w := range words {
+		var lines []string
+		i := -1
+		s.Eventually("a command with "+w, func() error {
+			lines = s.audit(a)
+			if i = slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, w) }); i < 0 {
+				return errors.New("there is none")
+			}
+			return nil
+		})
+		out, err := shells.Run(lab.Step{Node: name, Command: strings.TrimSpace(lines[i])})
+		s.Logf("%s\n%s", lines[i], out)
+		s.Do(err)
 	}
-	s.Fatal(fmt.Errorf("no command with %q", words))
 }
 
 // pastes puts the lines for the configuration that the audit prints under this condition into that of all nodes, and restarts the agents.
@@ -92,10 +99,11 @@ func (s *Stage) pastes(condition string) {
 	var lines []string
 	in := false
 	for _, line := range s.audit(s.Actors[0]) {
-		if indented := strings.HasPrefix(line, "      "); in && indented {
-			lines = append(lines, strings.TrimPrefix(line, "      "))
-		} else {
-			in = len(lines) == 0 && (strings.HasPrefix(line, "    - "+condition) || in)
+		if strings.HasPrefix(line, "  - ") {
+			in = strings.HasPrefix(line, "  - "+condition)
+		}
+		if text, is := strings.CutPrefix(line, "      "); is && in {
+			lines = append(lines, text)
 		}
 	}
 	file := filepath.Join(s.TempDir(), "config.yaml")

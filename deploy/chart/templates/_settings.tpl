@@ -133,6 +133,7 @@ has bits set after the prefix; for the address alone write {{ first $parts }}/{{
       "DUPIP_NODE_NAME" (list "^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$" "1 to 253 letters, digits and . _ -")
       "DUPIP_CLUSTER" (list "^[!-~]([ -~]{0,62}[!-~])?$" "at most 64 printable ASCII characters")
       "DUPIP_MIN_OVERLAP" (list "" "10ms to 1m" 10.0 60000.0)
+      "DUPIP_VIP_OVERLAP" (list "" "1s to 5m" 1000.0 300000.0)
       "DUPIP_UNHELD_AFTER" (list "" "1s to 24h" 1000.0 86400000.0)
       "DUPIP_BIND" (list "" "an address of the node")
       "DUPIP_JOIN" (list "" "addresses or names, with :PORT or without")
