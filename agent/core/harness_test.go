@@ -24,12 +24,21 @@ type harness struct {
 
 func newHarness(t *testing.T, text string) *harness {
 	t.Helper()
+	return newHarnessOn(t, text, "")
+}
+
+// newHarnessOn is newHarness of a node that receives gossip at an address.
+func newHarnessOn(t *testing.T, text, gossip string) *harness {
+	t.Helper()
 	l := &harness{now: time.Now()}
 	opts := Options{
 		Log: slog.New(slog.DiscardHandler), Now: l.clock, Event: func(detector.Event) {}, Ready: func() {}, Save: func() {},
 		Forget: func([]bpf.Address) error { return nil }, HostAddresses: links.ListHostAddresses, Settled: func(uint32) {},
 	}
 	opts.Observe, opts.Probe = coretest.Parts(&l.probes)
+	if gossip != "" {
+		opts.Observe.GossipAddress = netip.MustParseAddr(gossip)
+	}
 	l.Core = New(opts)
 	l.Configure(parsed(t, text))
 	return l

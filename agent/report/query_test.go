@@ -71,7 +71,7 @@ func newReport(t testing.TB, o *fakeCluster) *Report {
 	self := cluster.Member{Name: "n1", Boot: "b", Self: true, State: cluster.Alive}
 	d := detector.New(detector.Options{Node: self.NodeID()})
 	table := observe.New(observe.Options{
-		Log: slog.New(slog.DiscardHandler), Host: detector.HolderID{Node: self.NodeID(), Netns: 1 << 40}, Bindings: d.Bindings,
+		Log: slog.New(slog.DiscardHandler), Host: detector.HolderID{Node: self.NodeID(), Netns: 1 << 40}, GossipAddress: netip.MustParseAddr("192.0.2.1"), Bindings: d.Bindings,
 		Pod:       func(uint64) (pods.Change, bool) { return pods.Change{}, false },
 		ByHostEnd: func(string) (pods.Change, bool) { return pods.Change{}, false },
 		Rescan:    func(uint32) {}, Asked: func([6]byte) (detector.HolderID, time.Time, bool) { return detector.HolderID{}, time.Time{}, false },

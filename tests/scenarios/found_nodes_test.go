@@ -23,6 +23,7 @@ var foundNodes = []Scenario{
 		since := time.Now()
 		s.hasVIPs(second, lab.UplinkName)
 		events := s.FindsNodes(since, []*lab.Node{first.Node, second.Node}, vips...)
+		s.noFindings(first) // what is a conflict is no finding
 		s.drop(first.Node.Netns, lab.UplinkName, vips...)
 		for _, e := range events {
 			s.Resolves(e.Conflict.ID, patience)
