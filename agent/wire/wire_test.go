@@ -18,6 +18,7 @@ import (
 
 	"github.com/dupip/dupip/agent/internal/ownnetns"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 func TestMain(m *testing.M) { ownnetns.Main(m) }
@@ -184,6 +185,7 @@ func frame(t *testing.T, op arp.Operation, sender, target netip.Addr, mac net.Ha
 
 // Heard are answers, announcements, and requests from the node's own addresses; nothing else, and nothing with a tag.
 func TestHeard(t *testing.T) {
+	testneeds.Root(t)
 	ip(t, nil, "link add up0 type veth peer name up1")
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "up0").Run() })
 	ip(t, nil, "link set up0 up")
