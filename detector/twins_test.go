@@ -63,6 +63,7 @@ func TestTwins(t *testing.T) {
 		"the other one a gateway":   {script: "0s host announces\n100s bridge@n2 announces", twins: "bridge@n2"},
 		"this one a gateway":        {script: "0s bridge announces\n100s host@n2 announces", twins: "host@n2"},
 		"a gateway and gone":        {script: "0s bridge announces\n100s host@n2 announces\n117s host@n2 gone"},
+		"a gateway that passes on":  {script: "0s bridge announces\n100s host@n2 forwards"},
 		"a gateway that is shared":  {script: "0s bridge announces\n100s host@n2 announces\n101s agent shares"},
 		"a gateway for 5 s":         {script: "0s bridge announces\n100s host@n2 announces\n105s agent unshares", more: -14 * time.Second},
 		"two others on the segment": {script: "0s bridge announces\n100s uplink@n2 announces\n100s uplink@n3 announces", twins: "uplink@n2 uplink@n3"},

@@ -69,6 +69,8 @@ func TestHear(t *testing.T) {
 			}
 			w.hearFrom(ownMAC)
 			w.hearFrom(detector.MAC{2, 9})
+			w.Heard(one, farMAC, w.now.Add(-time.Minute)) // before it was asked
+			w.run()
 			if tt.mustHear && len(w.requested) != 0 {
 				t.Error("another answer counts")
 			}

@@ -269,3 +269,41 @@ func TestPlaces(t *testing.T) {
 		})
 	}
 }
+
+// TestGatewayOfFirstPod: the address of a bridge is that of a gateway as long as a pod is on it.
+func TestGatewayOfFirstPod(t *testing.T) {
+	w := newHarness(t, "")
+	list := []links.HostAddress{{IP: netip.MustParseAddr("10.244.0.1"), Subnet: netip.MustParsePrefix("10.244.0.0/24"), Device: "cni0", Index: 14}}
+	check := func(e links.Event, want ...detector.Place) {
+		t.Helper()
+		var got []detector.Place
+		_, all := w.Update(e, time.Now())
+		for _, o := range all {
+			if o.Sighting.Key.IP == list[0].IP {
+				got = append(got, o.Sighting.Holder.Place)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v: places %v, want %v", e.Kind, got, want)
+		}
+	}
+	check(links.Event{Kind: links.HostAddresses, Host: list}, 0)
+	first, second := link("veth0", "cni0", "eth0", 2, 7), link("veth1", "cni0", "eth0", 3, 8)
+	check(links.Event{Kind: links.Added, Interface: first}, detector.PlaceBridge)
+	check(links.Event{Kind: links.Added, Interface: second})
+	check(links.Event{Kind: links.Removed, Interface: first})
+	check(links.Event{Kind: links.Removed, Interface: second}, 0)
+}
+
+// TestSegments: the devices that are listened on, each once; none of VLANs.
+func TestSegments(t *testing.T) {
+	w := newHarness(t, "")
+	w.GossipAddress = netip.MustParseAddr("192.168.7.1")
+	w.Update(links.Event{Kind: links.HostAddresses, Host: []links.HostAddress{{IP: w.GossipAddress, Subnet: netip.MustParsePrefix("192.168.7.0/24"), Device: "eth0", Index: 10}}}, time.Now())
+	for n, parent := range []string{"eth1", "eth0", "eth1", "eth2", "eth4.100"} {
+		w.inside(parent, n+1, uint64(n+1))
+	}
+	if got := w.Own.Segments(); !slices.Equal(got, []string{"eth0", "eth1", "eth2"}) {
+		t.Errorf("%q", got)
+	}
+}
