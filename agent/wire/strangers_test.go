@@ -61,6 +61,24 @@ func TestLook(t *testing.T) {
 	}
 }
 
+// A stranger that nobody may ask counts for a while after it was heard last.
+func TestStrangerIsForgotten(t *testing.T) {
+	var s Strangers
+	for _, second := range []time.Duration{0, 15} {
+		s.Count(vip, detector.MAC{2, 1}, noon.Add(second*time.Second))
+		s.Hear(vip, detector.MAC{2, 1}, noon.Add(second*time.Second))
+	}
+	for _, look := range []struct {
+		after time.Duration
+		want  int
+	}{{strangerFor + 14*time.Second, 1}, {strangerFor + 15*time.Second, 0}} {
+		list := s.Look(noon.Add(look.after), func(netip.Addr) (time.Time, bool) { return noon, true }, func(netip.Addr) bool { return false })
+		if len(list) != look.want {
+			t.Errorf("%v after it was heard first: %d, want %d", look.after, len(list), look.want)
+		}
+	}
+}
+
 // What is remembered has bounds, also for one address; who was heard twice stays, and one address is asked for once a look.
 func TestManyStrangers(t *testing.T) {
 	var s Strangers
