@@ -261,7 +261,7 @@ func (a *Agent) reportOptions(l *loop) report.Options {
 		ConfigPath: a.opts.Config, StateDir: a.opts.StateDir,
 		Do:        l.do,
 		Changed:   func() { l.SaveWithin(core.SaveInterval) },
-		OnSegment: a.onSegment(l), Detector: l.Detector, Table: l.Table, Prober: l.Prober, Exchange: l.Exchange, Captured: l.captures,
+		OnSegment: a.onSegment(l), Segments: a.wire.Devices, Detector: l.Detector, Table: l.Table, Prober: l.Prober, Exchange: l.Exchange, Captured: l.captures,
 		Watcher: a.watcher, Pods: a.pods, Store: a.store, Config: a.config, Books: a.audit, Cluster: a.cluster, Notifications: a.notifier.Status,
 	}
 	if a.scrapes != nil {

@@ -81,6 +81,17 @@ type Status struct {
 	Cluster        ClusterStatus   `json:"cluster"`
 	// Notifications are those whom the agent itself tells of conflicts.
 	Notifications []NotificationStatus `json:"notifications,omitzero"`
+	// Segments are those that the agent listens on, because other nodes are there or may be.
+	Segments []SegmentStatus `json:"segments,omitzero"`
+}
+
+// SegmentStatus is a segment behind a device of the node.
+type SegmentStatus struct {
+	Device string `json:"device"`
+	// Inferred: nobody has said that it joins nodes. Pods there are compared with those of nodes that are heard there.
+	Inferred bool `json:"inferred,omitzero"`
+	// Error is why nothing is heard there.
+	Error string `json:"error,omitzero" text:"sentence"`
 }
 
 // NotificationStatus is one whom the agent tells of conflicts. The numbers count notifications since its start.
@@ -166,13 +177,13 @@ type Configuration struct {
 	Networks  []NetworkStatus `json:"networks"`
 	Shared    []string        `json:"shared"`    // addresses and CIDRs
 	Exclusive []string        `json:"exclusive"` // the same
-	Segments  SegmentsStatus  `json:"segments"`
+	Segments  SegmentRules  `json:"segments"`
 	Ignored   []string        `json:"ignoredInterfaces"` // patterns
 	Limits    Limits          `json:"limits"`
 }
 
-// SegmentsStatus says what is done on segments that nodes are on.
-type SegmentsStatus struct {
+// SegmentRules says what is done on segments that nodes are on.
+type SegmentRules struct {
 	Ask   bool `json:"ask"`   // somebody is asked there
 	Infer bool `json:"infer"` // which second segments are one is found out
 }

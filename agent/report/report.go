@@ -73,6 +73,9 @@ type Options struct {
 	// nothing is. It belongs to that goroutine, too.
 	OnSegment func(now time.Time) []wire.Stranger
 
+	// Segments returns the devices that are listened on, sorted, each with why that is not possible; nil if nothing is.
+	Segments func() []wire.Device
+
 	// These are safe for concurrent use. Cluster is nil for an agent alone.
 	Cluster Cluster
 	Watcher *links.Watcher

@@ -54,6 +54,11 @@ func (r *Report) Status(ctx context.Context, q document.Query) (document.Status,
 	doc.Books, doc.BooksError = bookStatus(last), text(last.Err)
 	own := r.ownAudit()
 	doc.Audit, doc.AuditUnchecked = own.Verdict, own.Unchecked
+	if r.Segments != nil {
+		for _, d := range r.Segments() {
+			doc.Segments = append(doc.Segments, document.SegmentStatus{Device: d.Name, Error: text(d.Err)})
+		}
+	}
 	err = r.Do(ctx, func() { r.addParts(&doc) })
 	slices.SortFunc(doc.Interfaces, func(x, y document.InterfaceStatus) int {
 		return cmp.Compare(x.Ifindex, y.Ifindex)
@@ -87,6 +92,10 @@ func (r *Report) addParts(doc *document.Status) {
 	doc.HostAddressesOmitted = r.Table.Own.Omitted()
 	for _, ip := range r.Table.Own.IPs() {
 		doc.HostAddresses = append(doc.HostAddresses, ip.String())
+	}
+	own, _ := r.Table.Own.Segment()
+	for n, g := range doc.Segments {
+		doc.Segments[n].Inferred = g.Device != own.Device
 	}
 	lost, n := r.Table.Lost(maxDADFailed)
 	doc.DADFailedAddresses = n

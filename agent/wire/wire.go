@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -97,6 +98,22 @@ func (w *Wire) Listen(devices []string, own []netip.Addr) {
 	case w.wake <- struct{}{}:
 	default:
 	}
+}
+
+// Device is one that is listened on. Err is why it cannot be.
+type Device struct {
+	Name string
+	Err  error
+}
+
+// Devices returns the devices that are listened on, by name.
+func (w *Wire) Devices() (list []Device) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(w.ports)) {
+		list = append(list, Device{name, w.ports[name].err})
+	}
+	return list
 }
 
 // Run follows the devices that are wanted, until ctx ends.

@@ -137,6 +137,9 @@ func TestNothingToAsk(t *testing.T) {
 	if err := w.Ask("tun0", vip); err == nil {
 		t.Error("asked on a device without Ethernet")
 	}
+	if d := w.Devices(); len(d) != 3 || d[0].Name != "none" || d[0].Err == nil || d[1].Err == nil || d[2].Name != "up0" || d[2].Err != nil {
+		t.Errorf("%v", d)
+	}
 	refused := 0
 	for range questionsBurst + 20 {
 		if err := w.Ask("up0", vip); errors.Is(err, ErrTooMany) {

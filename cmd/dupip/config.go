@@ -65,7 +65,7 @@ func configuration(c *config.Config, name string) document.Configuration {
 		doc.Networks = append(doc.Networks, document.NetworkStatus{Name: n.Name, Scope: string(n.Scope), Solicit: n.Solicit})
 	}
 	doc.Shared, doc.Exclusive = texts(c.SharedRanges()), texts(c.ExclusiveRanges())
-	doc.Segments = document.SegmentsStatus{Ask: c.Asks(), Infer: c.Infers(config.SegmentNetwork(""))}
+	doc.Segments = document.SegmentRules{Ask: c.Asks(), Infer: c.Infers(config.SegmentNetwork(""))}
 	doc.Ignored = append([]string{}, c.IgnoredPatterns()...)
 	return doc
 }

@@ -44,8 +44,10 @@ var foundNodes = []Scenario{
 		s.Do(second.AddAddr(lab.UplinkName, netip.PrefixFrom(first.Uplink(), 24)))
 		// What the second node sends to the first one comes to itself, so it never knows whether that hears it.
 		holders := []string{nameOf(first.ShortName(), "host"), nameOf(second.ShortName(), "host")}
-		s.findsAt(s.Actors[0], finding{from: since, since: since, scope: "node-node", holders: holders}, first.Uplink())
+		e := s.findsAt(s.Actors[0], finding{from: since, since: since, scope: "node-node", holders: holders}, first.Uplink())
 		s.row.found = true
+		s.Do(exec.Command("ip", "-n", second.Name, "addr", "del", first.Uplink().String()+"/24", "dev", lab.UplinkName).Run())
+		s.Resolves(e.Conflict.ID, patience)
 	}},
 }
 

@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,9 +44,25 @@ func onSecondSegment(kind string) func(s *Stage) {
 		options := lab.PodOptions{Style: lab.Inside, Device: kind, Parent: "eth1", Addrs: ips}
 		older := s.Pod("older", options)
 		s.Sees(older, ips...)
+		s.infers(s.Actors[0], "eth1")
 		newcomer := s.PodOn(s.Actors[1], "newcomer", options)
 		s.Finds(newcomer.Started, []*lab.Pod{older, newcomer}, ips...)
 	}
+}
+
+// infers waits until the status of an agent has a device as that of a segment which nobody has declared.
+func (s *Stage) infers(a *Actor, device string) {
+	s.Helper()
+	s.Eventually("the segment behind "+device, func() error {
+		status, err := a.Agent.Client.Status(s.Context())
+		segments, _ := status["segments"].([]any)
+		for _, g := range segments {
+			if g, _ := g.(map[string]any); g["device"] == device && g["inferred"] == true && g["error"] == nil {
+				return nil
+			}
+		}
+		return errors.Join(fmt.Errorf("segments are %v", segments), err)
+	})
 }
 
 // isolate keeps the ports of the outer network from each other: each reaches what is behind others, but no node the other one.

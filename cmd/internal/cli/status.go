@@ -78,6 +78,11 @@ func (p *Printer) Status(s document.Status) {
 	for _, n := range s.Notifications {
 		line("Notifies", "%s", withError(notificationText(n), n.Error))
 	}
+	for _, g := range s.Segments {
+		if p.Wide || g.Inferred || g.Error != "" {
+			line("Segment", "%s", withError(segmentText(g), g.Error))
+		}
+	}
 	if p.Wide || s.State.Error != "" {
 		line("State", "%s", withError(stateText(s.State), s.State.Error))
 	}
@@ -195,6 +200,13 @@ func notificationText(n document.NotificationStatus) string {
 		text += fmt.Sprintf(", the last one %s ago", Age(n.SentAt))
 	}
 	return text
+}
+
+func segmentText(g document.SegmentStatus) string {
+	if g.Inferred {
+		return g.Device + ", inferred: pods there are compared with those of nodes that are heard there"
+	}
+	return g.Device + ", of the nodes"
 }
 
 func stateText(s document.StateStatus) string {

@@ -144,6 +144,23 @@ func TestPrintStatusNotifications(t *testing.T) {
 	}
 }
 
+// The status names segments that were found, and those that are not heard; wide, all of them.
+func TestPrintStatusSegments(t *testing.T) {
+	for _, wide := range []bool{false, true} {
+		p, out := printer(120)
+		p.Wide = wide
+		p.Status(document.Status{Segments: []document.SegmentStatus{{Device: "eth0"}, {Device: "eth1", Inferred: true}, {Device: "eth2", Error: "no such device"}}})
+		for want, is := range map[string]bool{
+			"Segment     eth0, of the nodes\n": wide, "Segment     eth1, inferred: pods there are compared with those of nodes that are heard there\n": true,
+			"Segment     eth2, of the nodes; problem: no such device\n": true,
+		} {
+			if strings.Contains(out.String(), want) != is {
+				t.Errorf("%q: want %t, in\n%s", want, is, out)
+			}
+		}
+	}
+}
+
 // While the agent attaches, its status says how far it is, and does not list the interfaces that wait.
 func TestStatusWhileAttaching(t *testing.T) {
 	p, out := printer(80)
