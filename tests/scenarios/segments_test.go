@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -91,9 +92,6 @@ func (s *Stage) audit(a *Actor) []string {
 // carriesOut runs commands with these words on an agent's node: its audit prints one after the other.
 func (s *Stage) carriesOut(a *Actor, words ...string) {
 	s.Helper()
-	name := a.Node.ShortName()
-	shells := s.T.Shells(nil)
-	shells.Add(name, a.Node, nil)
 	for _, w := range words {
 		var lines []string
 		i := -1
@@ -104,9 +102,11 @@ func (s *Stage) carriesOut(a *Actor, words ...string) {
 			}
 			return nil
 		})
-		out, err := shells.Run(lab.Step{Node: name, Command: strings.TrimSpace(lines[i])})
-		s.Logf("%s\n%s", lines[i], out)
-		s.Do(err)
+		s.Do(a.Node.Exec(func() error {
+			out, err := exec.Command("sh", "-c", strings.TrimSpace(lines[i])).CombinedOutput()
+			s.Logf("%s\n%s", lines[i], out)
+			return err
+		}))
 	}
 }
 
