@@ -60,8 +60,11 @@ func diverted(f document.Finding) (text string, steps []document.Step) {
 	default:
 		end.Text = fmt.Sprintf("End %s where it is made: look what uses that proto, such as a routing daemon that has learned it", route)
 	}
-	if end.Command == "" {
+	switch {
+	case end.Command == "":
 		end.Cuts = ""
+	case f.End == document.EndsByProxyAll:
+		end.Cuts = "proxy ARP on all devices that do not have it switched on themselves"
 	}
 	return text, []document.Step{{Text: "Look what the node has", Node: f.Node, Command: lookDiverted(f), Cuts: "nothing"}, end}
 }
