@@ -177,7 +177,7 @@ type Configuration struct {
 	Networks  []NetworkStatus `json:"networks"`
 	Shared    []string        `json:"shared"`    // addresses and CIDRs
 	Exclusive []string        `json:"exclusive"` // the same
-	Segments  SegmentRules  `json:"segments"`
+	Segments  SegmentRules    `json:"segments"`
 	Ignored   []string        `json:"ignoredInterfaces"` // patterns
 	Limits    Limits          `json:"limits"`
 }

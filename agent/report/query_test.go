@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,7 +66,7 @@ func (o *fakeCluster) Query(_ context.Context, q cluster.Query, answer func(clus
 	return silent, err
 }
 
-// newReport makes the Report of node n1; the caller's goroutine owns the parts.
+// newReport makes the Report of node n1. The caller's goroutine owns the parts, or whatever calls Do.
 func newReport(t testing.TB, o *fakeCluster) *Report {
 	t.Helper()
 	self := cluster.Member{Name: "n1", Boot: "b", Self: true, State: cluster.Alive}
@@ -78,11 +79,14 @@ func newReport(t testing.TB, o *fakeCluster) *Report {
 	})
 	table.Configure(new(config.Config), time.Now())
 	table.Update(links.Event{Kind: links.HostAddresses}, time.Now())
+	var owned sync.Mutex // the parts, by one goroutine after the other
 	opts := Options{
 		Log: slog.New(slog.DiscardHandler), Self: self, Detector: d, Table: table,
 		Prober: probe.New(probe.Options{}), Exchange: exchange.New(exchange.Options{Node: self.NodeID(), Detector: d}),
 		Books: audit.New(audit.Options{}),
 		Do: func(_ context.Context, f func()) error {
+			owned.Lock()
+			defer owned.Unlock()
 			f()
 			return nil
 		},

@@ -62,7 +62,7 @@ func TestRepairsOfNodes(t *testing.T) {
 	var all []document.Finding
 	last := 0
 	for _, change := range []func(*document.Finding){
-		func(f *document.Finding) {},
+		func(*document.Finding) {},
 		func(f *document.Finding) { f.Node, f.HeldBy = "n2", "n1" },
 		func(f *document.Finding) { f.HeldBy = "n3" },
 		func(f *document.Finding) { f.Gateway = true },
