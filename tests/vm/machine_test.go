@@ -20,6 +20,9 @@ const (
 	// guestDeadline is the same for a suite, by the clock inside. On a busy machine that
 	// one goes up to twice as fast: the emulator catches up with the time it had no CPU.
 	guestDeadline = 2*deadline - time.Minute
+	// silence is how long a kernel that runs as a program may say nothing: beside all that CI plays, no test takes a fifth of that. It may
+	// stop for good, in whatever test.
+	silence = 10 * time.Minute
 	// onBoard is how many serial lines the machine has without PCI cards.
 	onBoard = 4
 	// maxLog bounds what is read of a serial line, in bytes.
@@ -53,12 +56,41 @@ func (m *machine) path(line int) string {
 	return filepath.Join(m.dir, fmt.Sprintf("serial%d", line))
 }
 
+// errSilent is what ends a machine that says nothing any more.
+var errSilent = fmt.Errorf("the machine has said nothing for %v", silence)
+
+// watch ends the machine when it has been silent, until ctx ends.
+func (m *machine) watch(ctx context.Context, end context.CancelCauseFunc) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for said, last := int64(0), time.Now(); time.Since(last) < silence; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		all := int64(0)
+		for line := range m.lines {
+			if info, err := os.Stat(m.path(line)); err == nil {
+				all += info.Size()
+			}
+		}
+		if all != said {
+			said, last = all, time.Now()
+		}
+	}
+	end(errSilent)
+}
+
 // run boots and waits until the machine powers off.
 func (m *machine) run(ctx context.Context, k *kernel, initramfs string) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	cmd, done, err := m.emulated(ctx, k.image, initramfs), func() {}, error(nil)
 	if k.userMode {
+		go m.watch(ctx, end)
 		cmd, done, err = m.inUserMode(ctx, k.image, initramfs)
 	}
 	if err != nil {
@@ -72,6 +104,8 @@ func (m *machine) run(ctx context.Context, k *kernel, initramfs string) error {
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
 		return errors.New("there is no qemu-system-x86_64: tests/install.sh vm installs it")
+	case errors.Is(context.Cause(ctx), errSilent):
+		return errSilent
 	case ctx.Err() != nil:
 		return fmt.Errorf("the machine was still running after %v", deadline)
 	case err != nil:

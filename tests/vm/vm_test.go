@@ -184,6 +184,9 @@ func boot(t *testing.T, name string, suites []suite, played *matrix) {
 	if brokenPatch.MatchString(m.log(0)) {
 		t.Logf("the emulator ran a breakpoint that the kernel had replaced, so the machine boots again: %s", brokenPatch.FindString(m.log(0)))
 		err = m.run(t.Context(), k, initramfs)
+	} else if errors.Is(err, errSilent) {
+		t.Logf("%v, so it boots again; the last output:\n%s", err, tail(m.log(1), 20))
+		err = m.run(t.Context(), k, initramfs)
 	}
 	ran := time.Since(booted)
 	if err != nil {
