@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mdlayher/arp"
@@ -65,20 +66,23 @@ type Wire struct {
 	limit *rate.Limiter // of questions
 	taken *rate.Limiter // of what is heard
 
-	wake chan struct{} // has a value when other devices are wanted
+	wake   chan struct{} // has a value when other devices are wanted
+	wanted atomic.Pointer[wanted]
 
-	mu     sync.Mutex
-	wanted *wanted
-	own    []netip.Addr // see Follow
-	ports  map[string]*port
+	following sync.Mutex   // held while the kernel is asked for devices and sockets, which may take long
+	own       []netip.Addr // see Follow
+
+	mu    sync.Mutex
+	ports map[string]*port // changed with both locks held
 }
 
-// port is one device that is listened on.
+// port is one device that is listened on. What is not atomic does not change.
 type port struct {
 	device net.Interface
 	arp    *packet.Conn
-	ndp    *ndp.Conn
-	err    error // why the device cannot be listened on
+	ndp    atomic.Pointer[ndp.Conn]
+	err    error       // why the device cannot be listened on; then there is no socket
+	ended  atomic.Bool // a socket cannot be read any more
 }
 
 // New returns a Wire without a device.
@@ -91,22 +95,20 @@ func (w *Wire) Heard() <-chan Heard { return w.heard }
 
 // Listen has [Wire.Run] follow these devices. It does not wait for the kernel.
 func (w *Wire) Listen(devices []string, own []netip.Addr) {
-	w.mu.Lock()
-	w.wanted = &wanted{devices, own}
-	w.mu.Unlock()
+	w.wanted.Store(&wanted{devices, own})
 	select {
 	case w.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Device is one that is listened on. Err is why it cannot be.
+// Device is one that is to be listened on. Err is why it is not.
 type Device struct {
 	Name string
 	Err  error
 }
 
-// Devices returns the devices that are listened on, by name.
+// Devices returns the devices that are to be listened on, by name.
 func (w *Wire) Devices() (list []Device) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,9 +125,7 @@ func (w *Wire) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-w.wake:
-			w.mu.Lock()
-			next := w.wanted
-			w.mu.Unlock()
+			next := w.wanted.Load()
 			w.Follow(next.devices, next.own)
 		}
 	}
@@ -139,10 +139,10 @@ type wanted struct {
 
 // Follow listens on these devices from now on, at most maxPorts of them, also for requests that others send from own, the addresses that this node and its
 // pods have there, sorted (RFC 5227, section 2.4). One that was made anew is opened again; without an IPv6 address nothing is
-// heard for IPv6, which is tried again each time.
+// heard for IPv6, which is tried again each time. It waits for the kernel.
 func (w *Wire) Follow(devices []string, own []netip.Addr) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.following.Lock()
+	defer w.following.Unlock()
 	w.watch(own)
 	if more := len(devices) - maxPorts; more > 0 {
 		tooManyPorts.Exceeded(more)
@@ -151,38 +151,48 @@ func (w *Wire) Follow(devices []string, own []netip.Addr) {
 	for name, p := range w.ports {
 		if !slices.Contains(devices, name) {
 			p.close()
-			delete(w.ports, name)
+			w.set(name, nil)
 		}
 	}
 	for _, name := range devices {
-		p := w.ports[name]
-		if p == nil {
-			p = new(port)
-			w.ports[name] = p
+		before := w.ports[name]
+		p := w.open(before, name)
+		if p != before {
+			w.set(name, p)
 		}
-		w.open(p, name)
+		if p.err != nil && (before == nil || before.err == nil) {
+			w.log.Info("this node does not hear a segment: an address that two nodes have there is told, and not proved", "device", name, "error", p.err)
+		}
 	}
 }
 
-// open opens the sockets of a device that are not open, or those of an earlier device of that name.
-func (w *Wire) open(p *port, name string) {
-	before := p.err
+// set replaces the port of a device, by none if p is nil.
+func (w *Wire) set(name string, p *port) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ports[name] = p; p == nil {
+		delete(w.ports, name)
+	}
+}
+
+// open opens the sockets of a device that are not open, or those of an earlier device of that name: then it returns another port.
+func (w *Wire) open(p *port, name string) *port {
 	device, err := deviceOf(name)
-	switch {
-	case err != nil:
+	if err != nil || p == nil || p.arp == nil || p.ended.Load() || device.Index != p.device.Index || !slices.Equal(device.HardwareAddr, p.device.HardwareAddr) {
 		p.close()
-		p.err = fmt.Errorf("listening on %s: %w", name, err)
-	case p.arp == nil || device.Index != p.device.Index || !slices.Equal(device.HardwareAddr, p.device.HardwareAddr):
-		p.close()
-		p.device = *device
-		p.err = w.openARP(p)
+		p = new(port)
+		if err == nil {
+			p.device = *device
+			err = w.openARP(p)
+		}
+		if err != nil {
+			p.err = fmt.Errorf("listening on %s: %w", name, err)
+		}
 	}
-	if p.err != nil && before == nil {
-		w.log.Info("this node does not hear a segment: an address that two nodes have there is told, and not proved", "device", name, "error", p.err)
-	}
-	if p.ndp == nil && p.err == nil {
+	if p.err == nil && p.ndp.Load() == nil {
 		w.openNDP(p)
 	}
+	return p
 }
 
 // deviceOf finds a device by its name, and no others as [net.InterfaceByName] does.
@@ -196,7 +206,7 @@ func deviceOf(name string) (*net.Interface, error) {
 
 func (w *Wire) openARP(p *port) error {
 	if len(p.device.HardwareAddr) != len(detector.MAC{}) {
-		return fmt.Errorf("%s has no Ethernet address", p.device.Name)
+		return errors.New("it has no Ethernet address")
 	}
 	filter, err := bpf.Assemble(filterOf(w.own))
 	if err != nil {
@@ -204,10 +214,10 @@ func (w *Wire) openARP(p *port) error {
 	}
 	conn, err := packet.Listen(&p.device, packet.Raw, int(ethernet.EtherTypeARP), &packet.Config{Filter: filter})
 	if err != nil {
-		return fmt.Errorf("listening on %s: %w", p.device.Name, err)
+		return err
 	}
 	p.arp = conn
-	go w.readARP(conn, p.device.Name)
+	go w.readARP(p)
 	return nil
 }
 
@@ -228,18 +238,21 @@ func (w *Wire) openNDP(p *port) {
 		return
 	}
 	_ = conn.JoinGroup(allNodes) // else only answers are heard
-	p.ndp = conn
-	go w.readNDP(conn, p.device.Name)
+	p.ndp.Store(conn)
+	go w.readNDP(p, conn)
 }
 
+// close ends what reads the sockets, if there are any.
 func (p *port) close() {
+	if p == nil {
+		return
+	}
 	if p.arp != nil {
 		p.arp.Close()
 	}
-	if p.ndp != nil {
-		p.ndp.Close()
+	if conn := p.ndp.Load(); conn != nil {
+		conn.Close()
 	}
-	p.arp, p.ndp = nil, nil
 }
 
 // maxWatched bounds the addresses for which requests are heard, too.
@@ -288,72 +301,72 @@ func (w *Wire) Ask(device string, ip netip.Addr) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.ports[device]
-	if p == nil || p.err != nil {
+	if p == nil || p.err != nil || p.ended.Load() {
 		return fmt.Errorf("%s is not listened on", device)
 	}
 	if !w.limit.Allow() {
 		tooManyQuestions.Exceeded(1)
 		return ErrTooMany
 	}
-	var err error
-	deadline := time.Now().Add(writeTime)
-	switch {
-	case ip.Is4():
-		_ = p.arp.SetWriteDeadline(deadline)
-		var frame []byte
-		if frame, err = probe.Frame(probe.Target{IP: ip, Source: [6]byte(p.device.HardwareAddr)}); err == nil {
-			_, err = p.arp.WriteTo(frame, &packet.Addr{HardwareAddr: ethernet.Broadcast})
-		}
-	case p.ndp == nil:
-		return fmt.Errorf("%s has no link-local address", device)
-	default:
-		_ = p.ndp.SetWriteDeadline(deadline)
-		var group netip.Addr
-		if group, err = ndp.SolicitedNodeMulticast(ip); err == nil {
-			err = p.ndp.WriteTo(&ndp.NeighborSolicitation{
-				TargetAddress: ip, Options: []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: p.device.HardwareAddr}},
-			}, nil, group)
-		}
+	ask := p.askNDP
+	if ip.Is4() {
+		ask = p.askARP
 	}
-	if err != nil {
+	if err := ask(ip, time.Now().Add(writeTime)); err != nil {
 		return fmt.Errorf("asking for %s on %s: %w", ip, device, err)
 	}
 	return nil
 }
 
-func (w *Wire) readARP(conn *packet.Conn, device string) {
+func (p *port) askARP(ip netip.Addr, deadline time.Time) error {
+	frame, err := probe.Frame(probe.Target{IP: ip, Source: [6]byte(p.device.HardwareAddr)})
+	if err != nil {
+		return err
+	}
+	_ = p.arp.SetWriteDeadline(deadline)
+	_, err = p.arp.WriteTo(frame, &packet.Addr{HardwareAddr: ethernet.Broadcast})
+	return err
+}
+
+func (p *port) askNDP(ip netip.Addr, deadline time.Time) error {
+	conn := p.ndp.Load()
+	if conn == nil {
+		return errors.New("the device has no link-local address")
+	}
+	group, err := ndp.SolicitedNodeMulticast(ip)
+	if err != nil {
+		return err
+	}
+	_ = conn.SetWriteDeadline(deadline)
+	return conn.WriteTo(&ndp.NeighborSolicitation{
+		TargetAddress: ip, Options: []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: p.device.HardwareAddr}},
+	}, nil, group)
+}
+
+func (w *Wire) readARP(p *port) {
 	buffer := make([]byte, 128)
 	for {
-		n, _, err := conn.ReadFrom(buffer)
+		n, _, err := p.arp.ReadFrom(buffer)
 		switch {
 		case errors.Is(err, unix.ENETDOWN): // it is told once, also of one that comes up again
 			continue
 		case err != nil:
-			w.ended(device, func(p *port) {
-				if p.arp == conn {
-					p.close()
-				}
-			})
+			p.ended.Store(true)
 			return
 		}
 		var frame ethernet.Frame
 		var message arp.Packet
 		if frame.UnmarshalBinary(buffer[:n]) == nil && message.UnmarshalBinary(frame.Payload) == nil {
-			w.hear(device, message.SenderIP, message.SenderHardwareAddr)
+			w.hear(p.device.Name, message.SenderIP, message.SenderHardwareAddr)
 		}
 	}
 }
 
-func (w *Wire) readNDP(conn *ndp.Conn, device string) {
+func (w *Wire) readNDP(p *port, conn *ndp.Conn) {
 	for {
 		message, _, _, err := conn.ReadFrom()
 		if errors.As(err, new(net.Error)) { // of the socket, and not of a malformed message
-			w.ended(device, func(p *port) {
-				if p.ndp == conn {
-					p.ndp.Close()
-					p.ndp = nil
-				}
-			})
+			p.ended.Store(true)
 			return
 		}
 		advertisement, ok := message.(*ndp.NeighborAdvertisement)
@@ -362,18 +375,9 @@ func (w *Wire) readNDP(conn *ndp.Conn, device string) {
 		}
 		for _, option := range advertisement.Options {
 			if target, ok := option.(*ndp.LinkLayerAddress); ok && target.Direction == ndp.Target {
-				w.hear(device, advertisement.TargetAddress, target.Addr)
+				w.hear(p.device.Name, advertisement.TargetAddress, target.Addr)
 			}
 		}
-	}
-}
-
-// ended closes what cannot be read any more, so that it is opened again.
-func (w *Wire) ended(device string, do func(*port)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if p := w.ports[device]; p != nil {
-		do(p)
 	}
 }
 

@@ -125,6 +125,42 @@ func TestAsk(t *testing.T) {
 	}
 }
 
+// A socket that cannot be read any more is opened again at the next look, and meanwhile nobody asks by it.
+func TestSocketFails(t *testing.T) {
+	segment(t)
+	w := listening(t)
+	for _, end := range []func(*port){func(p *port) { p.arp.Close() }, func(p *port) { p.ndp.Load().Close() }} {
+		w.awaits(t, vip6, nil, func() {
+			w.Follow([]string{"up0"}, nil)
+			_ = w.Ask("up0", vip6)
+		})
+		p := w.ports["up0"]
+		end(p)
+		for deadline := time.Now().Add(30 * time.Second); !p.ended.Load() && time.Now().Before(deadline); {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if err := w.Ask("up0", vip); err == nil {
+			t.Error("asked by a socket that cannot be read")
+		}
+		w.Follow([]string{"up0"}, nil)
+		if err := w.Ask("up0", vip); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// While the kernel takes its time for a device, nobody waits.
+func TestKernelIsSlow(t *testing.T) {
+	segment(t)
+	w := listening(t)
+	w.following.Lock() // as Follow does meanwhile
+	defer w.following.Unlock()
+	w.Listen([]string{"up0"}, nil)
+	if err := w.Ask("up0", vip); err != nil || len(w.Devices()) != 1 {
+		t.Errorf("%v, %v", err, w.Devices())
+	}
+}
+
 func TestNothingToAsk(t *testing.T) {
 	segment(t)
 	w := listening(t)
