@@ -145,7 +145,7 @@ type Finding struct {
 	FreedBy  time.Time `json:"freedBy,omitzero"`
 	Ranges   []string  `json:"ranges,omitzero"`   // those that overlap
 	OwnerUID string    `json:"ownerUID,omitzero"` // of [Stale]: that of the Node that the book's object belongs to
-	Pods     int       `json:"pods,omitzero"`     // that run on a deleted node
+	Pods     int       `json:"pods,omitzero"`     // that run on a deleted node; of [TwoNodes] those of the node with addresses of Prefix, if it is a gateway
 	// Of [Misrouted]: HeldBy is the node of the pod, and Node the one whose packets were followed, Through the nodes after it. End is what
 	// the last one does with them: "nowhere", "pods" or "loop".
 	HeldBy  string   `json:"heldBy,omitzero"`

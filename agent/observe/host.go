@@ -27,7 +27,7 @@ type Own struct {
 	gossip       links.HostAddress // the one at which the node receives gossip, if it has a subnet
 	keys         []hostAddress
 	omitted      int             // how many of the listed addresses have not all of their keys, see maxHostKeys
-	parents      map[string]bool // the devices by which interfaces send, by name
+	parents      map[string]bool // the devices by which interfaces send, by name; true if one of these is in the segment's network, and in none of the configuration
 	bridges      map[string]bool // those that primary interfaces are ports of, by name
 	secondary    map[int]bool    // by ifindex, the interfaces that are not the primary ones of their pods
 }
@@ -116,7 +116,7 @@ func (h *Own) Segments() (devices []string) {
 	}
 	devices = []string{h.gossip.Device}
 	for _, parent := range slices.Sorted(maps.Keys(h.parents)) {
-		if !h.carriesGossip(parent) && h.config.Infers(config.SegmentNetwork(parent)) {
+		if h.parents[parent] && !h.carriesGossip(parent) && h.config.Infers(config.SegmentNetwork(parent)) {
 			devices = append(devices, parent)
 		}
 	}
@@ -166,7 +166,8 @@ func (h *Own) segmentKey(address links.HostAddress) (detector.Key, bool) {
 	if h.carriesGossip(address.Device) {
 		return key, !h.gossip.Subnet.Contains(address.IP)
 	}
-	return key, h.parents[address.Device]
+	_, ok := h.parents[address.Device]
+	return key, ok
 }
 
 // follow finds out which devices the interfaces of pods send by, since the node's addresses there are in their networks, too, and
@@ -176,7 +177,7 @@ func (h *Own) follow(all interfaces) {
 	for _, i := range all {
 		switch {
 		case i.Kind != "":
-			parents[i.Master] = true
+			parents[i.Master] = parents[i.Master] || i.Network() == config.SegmentNetwork(i.Master)
 		case i.Primary() && i.Master != "" && i.Master != links.OpenVSwitch:
 			bridges[i.Master] = true
 		}

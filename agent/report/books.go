@@ -53,7 +53,7 @@ func (r *Report) findings(q cluster.Query) document.Answer {
 		}
 	}
 	followed, segment := r.paths.Last(), r.lastSegment()
-	a.Omitted += followed.Omitted + segment.omitted
+	a.Omitted += followed.Omitted + segment.omitted()
 	a.Findings = append(a.Findings, r.followed(only)...)
 	for _, f := range segment.list {
 		if only.SelectsFinding(f) {
@@ -173,9 +173,7 @@ func (r *Report) bookStats(open []detector.Conflict) (stats metrics.BookStats) {
 		if stats.Findings == nil {
 			stats.Findings = make(map[string]int)
 		}
-		for kind, n := range found.count() {
-			stats.Findings[kind] = n
-		}
+		maps.Copy(stats.Findings, found.count)
 	}
 	for _, book := range last.Books {
 		if left, ok := book.Left(); ok {

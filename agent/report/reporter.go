@@ -59,7 +59,7 @@ func (r *Report) summary() cluster.Summary {
 			s.Findings[kind+" address"] = n
 		}
 	}
-	for kind, n := range r.lastSegment().count() {
+	for kind, n := range r.lastSegment().count {
 		if n > 0 {
 			s.Findings[kind+" address"] = n
 		}

@@ -26,17 +26,13 @@ const maxOfOne = 16
 
 // segment is what the last look has found: addresses of this node that others have for themselves, too. It does not change.
 type segment struct {
-	list    []document.Finding
-	omitted int
+	list  []document.Finding
+	count map[string]int // by each kind that was looked for, with those that were left out
 }
 
-// count counts the findings by kind; those that were left out are among those of the first kind.
-func (s segment) count() map[string]int {
-	counts := map[string]int{document.TwoNodes: s.omitted, document.Stranger: 0}
-	for _, f := range s.list {
-		counts[f.Kind]++
-	}
-	return counts
+// omitted is how many were left out.
+func (s segment) omitted() int {
+	return s.count[document.TwoNodes] + s.count[document.Stranger] - len(s.list)
 }
 
 // lookedAt is what a look at the segment of the nodes is about. It belongs to nobody else.
@@ -44,6 +40,8 @@ type lookedAt struct {
 	device    int // ifindex
 	twins     []detector.Twin
 	prefixes  []netip.Prefix // of the twins
+	pods      []int          // with addresses of these, if a twin is a gateway
+	hears     bool           // strangers, if there are any
 	strangers []wire.Stranger
 	holders   []detector.Binding // of the strangers' addresses here
 }
@@ -59,7 +57,7 @@ func (r *Report) FollowSegment(ctx context.Context) {
 		case <-ticker.C:
 			var l lookedAt
 			if r.whenReady(ctx, func() { l = r.look(time.Now()) }) == nil {
-				r.findSegment(l, byAddress(r.members(), r.Self.NodeID()))
+				r.findSegment(l, r.members())
 			}
 		}
 	}
@@ -71,10 +69,22 @@ func (r *Report) look(now time.Time) (l lookedAt) {
 	if !ok || r.OnSegment == nil {
 		return l // it had one, perhaps
 	}
-	l.device = own.Index
+	l.device, l.hears = own.Index, len(r.Table.Own.Segments()) > 0
 	told := make(map[netip.Addr]bool) // an address may have two keys there
 	for _, t := range r.Detector.Twins(now) {
 		l.twins, l.prefixes, told[t.Own.Key.IP] = append(l.twins, t), append(l.prefixes, r.Table.Own.Prefix(t.Own.Key)), true
+	}
+	l.pods = make([]int, len(l.twins))
+	if slices.ContainsFunc(l.twins, isGateway) {
+		for _, b := range r.Detector.Bindings(func(b *detector.Binding) bool {
+			return b.Holder.ID.Node == r.Self.NodeID() && b.Evidence != detector.Host
+		}) {
+			for i, t := range l.twins {
+				if isGateway(t) && l.prefixes[i].IsValid() && l.prefixes[i].Masked().Contains(b.Key.IP) {
+					l.pods[i]++
+				}
+			}
+		}
 	}
 	for _, s := range r.OnSegment(now) {
 		keys := r.Table.Own.OnSegment(own.Device, s.IP)
@@ -91,30 +101,48 @@ func (r *Report) look(now time.Time) (l lookedAt) {
 	return l
 }
 
-// findSegment makes the findings of a look. members are their nodes by address.
-func (r *Report) findSegment(l lookedAt, members map[netip.Addr]string) {
-	var found segment
+// isGateway reports whether an address is that of a bridge of pods on one of two nodes at least.
+func isGateway(t detector.Twin) bool {
+	return t.Own.Holder.Place == detector.PlaceBridge || t.Other.Holder.Place == detector.PlaceBridge
+}
+
+// findSegment makes the findings of a look.
+func (r *Report) findSegment(l lookedAt, members []cluster.Member) {
+	found := segment{count: make(map[string]int)}
+	for kind, looked := range map[string]bool{document.TwoNodes: l.device != 0, document.Stranger: l.hears} {
+		if looked { // else it has no series
+			found.count[kind] = 0
+		}
+	}
 	of := make(map[string]int) // one that says much leaves room for others
 	add := func(f document.Finding) {
-		if of[f.HeldBy]++; len(found.list) == maxSegment || of[f.HeldBy] > maxOfOne {
-			found.omitted++
-			return
+		found.count[f.Kind]++
+		if of[f.HeldBy]++; len(found.list) < maxSegment && of[f.HeldBy] <= maxOfOne {
+			found.list = append(found.list, f)
 		}
-		found.list = append(found.list, f)
+	}
+	alive := make(map[string]bool)
+	for _, m := range members {
+		alive[m.NodeID()] = alive[m.NodeID()] || m.State == cluster.Alive
 	}
 	for i, t := range l.twins {
+		if !alive[t.Other.Holder.ID.Node] { // what it had may be another one's now
+			continue
+		}
 		f := document.Finding{
 			Kind: document.TwoNodes, IP: t.Own.Key.IP, Book: "nodes", Since: t.Since.Round(0), HeldBy: cluster.NodeName(t.Other.Holder.ID.Node), Prefix: l.prefixes[i],
-			Gateway: t.Own.Holder.Place == detector.PlaceBridge || t.Other.Holder.Place == detector.PlaceBridge,
+			Gateway: isGateway(t),
 		}
 		f.Holder = holderOf(t.Own.Holder)
 		if f.Gateway && t.Own.Holder.Place == detector.PlaceUplink {
 			f.Prefix = netip.Prefix{} // it is the node's own, and not left over
+		} else {
+			f.Pods = l.pods[i]
 		}
 		add(f)
 	}
 	if len(l.strangers) > 0 {
-		owners := r.ownersOf(l.device, members)
+		owners := r.ownersOf(l.device, byAddress(members, r.Self.NodeID()))
 		for i, s := range l.strangers {
 			who, known := owners[s.MAC]
 			if known && who == "" { // it passes packets on, or is this node itself

@@ -16,12 +16,15 @@ import (
 	"github.com/dupip/dupip/document"
 )
 
-// has gives the node of the report these addresses of a subnet on a device of their own.
+// has gives the node of the report these addresses, those of one subnet on uplink0 and others on a bridge without pods.
 func (r *Report) has(ips ...string) {
 	var list []links.HostAddress
 	for _, ip := range ips {
-		addr := netip.MustParseAddr(ip)
-		list = append(list, links.HostAddress{IP: addr, Subnet: netip.MustParsePrefix("192.0.2.0/24"), Device: "uplink0", Index: 1 << 30})
+		a := links.HostAddress{IP: netip.MustParseAddr(ip), Subnet: netip.MustParsePrefix("192.0.2.0/24"), Device: "uplink0", Index: 1 << 30}
+		if !a.Subnet.Contains(a.IP) {
+			a.Subnet, a.Device, a.Index = netip.PrefixFrom(a.IP, 24).Masked(), "cbr0", 1<<31
+		}
+		list = append(list, a)
 	}
 	_, all := r.Table.Update(links.Event{Kind: links.HostAddresses, Host: list}, time.Now())
 	for _, o := range all {
@@ -42,7 +45,8 @@ func (r *Report) elsewhere(node, ip string, place detector.Place) {
 // What else has addresses of the node is found at each look, each once, and no longer than it is so.
 func TestSegment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReport(t, &fakeCluster{members: []cluster.Member{member("n1", cluster.Alive), member("n2", cluster.Alive)}})
+		others := &fakeCluster{members: []cluster.Member{member("n1", cluster.Alive), member("n2", cluster.Alive)}}
+		r := newReport(t, others)
 		var heard []wire.Stranger
 		r.OnSegment = func(time.Time) []wire.Stranger { return heard }
 		if _, looked := r.bookStats(nil).Findings[document.TwoNodes]; looked {
@@ -59,6 +63,9 @@ func TestSegment(t *testing.T) {
 			var got []string
 			for _, f := range r.findings(cluster.Query{}).Findings {
 				got = append(got, fmt.Sprintf("%s %s on %s of %s, also %s%s", f.Kind, f.Prefix, f.Interface, f.Node, f.HeldBy, f.By))
+				if f.Pods > 0 {
+					got[len(got)-1] += fmt.Sprint(", pods ", f.Pods)
+				}
 				if f.Kind == document.Stranger {
 					got[len(got)-1] = fmt.Sprintf("%s %s", f.IP, f.By)
 				}
@@ -94,8 +101,24 @@ func TestSegment(t *testing.T) {
 		if a := r.findings(cluster.Query{}); a.Omitted != 4 {
 			t.Errorf("%d are left out, want 4", a.Omitted)
 		}
+		if n := r.bookStats(nil).Findings; n[document.Stranger] != maxOfOne+4 || n[document.TwoNodes] != 1 {
+			t.Errorf("the metrics have %v", n)
+		}
 		heard = nil
 		check("they are not heard any more", twin)
+		others.members[1].State = cluster.Dead
+		check("the other node is lost, and this one has the address instead")
+		others.members[1].State = cluster.Alive
+		check("it is there again", twin)
+		r.has("192.0.2.1", "192.0.2.200", "10.7.0.1")
+		r.elsewhere("n2", "10.7.0.1", detector.PlaceBridge)
+		for n, node := range []string{r.Self.NodeID(), r.Self.NodeID(), cluster.NodeID("n2", "b")} {
+			s := detector.Sighting{Key: detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 7, 0, byte(20 + n)})}, Evidence: detector.Configured, At: time.Now()}
+			s.Holder = detector.Holder{ID: detector.HolderID{Node: node, Netns: 7}}
+			r.Detector.Observe(s, time.Now())
+		}
+		check("a gateway of pods, perhaps", twin)
+		check("a gateway of pods there, and pods of this node have addresses of its subnet, too", "two-nodes 10.7.0.1/24 on cbr0 of n1, also n2, pods 2", twin)
 		r.has()
 		heard = []wire.Stranger{stranger("192.0.2.200", 1)}
 		check("without a segment")

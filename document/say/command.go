@@ -152,7 +152,7 @@ func routeTo(ip netip.Addr, h document.Holder) string {
 // The commands below only read.
 const (
 	readBoots  = "kubectl get nodes -o custom-columns=NAME:.metadata.name,BOOT:.status.nodeInfo.bootID"
-	readRanges = "kubectl get nodes -o custom-columns=NAME:.metadata.name,RANGE:.spec.podCIDR"
+	readRanges = "kubectl get nodes -o custom-columns=NAME:.metadata.name,RANGE:.spec.podCIDRs"
 	readCNS    = `curl localhost:10090/debug/ipaddresses -d '{"IPConfigStateFilter":["Assigned"]}'`
 )
 

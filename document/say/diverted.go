@@ -64,7 +64,7 @@ func diverted(f document.Finding) (text string, steps []document.Step) {
 	case end.Command == "":
 		end.Cuts = ""
 	case f.End == document.EndsByProxyAll:
-		end.Cuts = "proxy ARP on all devices that do not have it switched on themselves"
+		end.Cuts = "what reaches others through this node because it answers for them, except on devices that have proxy ARP switched on themselves"
 	}
 	return text, []document.Step{{Text: "Look what the node has", Node: f.Node, Command: lookDiverted(f), Cuts: "nothing"}, end}
 }

@@ -123,7 +123,7 @@ func way(f document.Finding) string {
 	case document.Misrouted:
 		return strings.Join(f.Through, " ") + " " + f.End + " " + f.HeldBy
 	case document.TwoNodes:
-		return fmt.Sprint(f.NodeID(), f.HeldBy, f.Gateway, f.Netns == hostNetns, f.Bridge)
+		return fmt.Sprint(f.NodeID(), f.HeldBy, f.Gateway, f.Pods > 0, f.Netns == hostNetns, f.Interface, f.Bridge, f.Prefix.IsValid(), f.Prefix.IsSingleIP())
 	case document.Stranger:
 		return fmt.Sprint(f.NodeID(), f.By)
 	}

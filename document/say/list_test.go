@@ -66,6 +66,10 @@ func TestRepairsOfNodes(t *testing.T) {
 		func(f *document.Finding) { f.Node, f.HeldBy = "n2", "n1" },
 		func(f *document.Finding) { f.HeldBy = "n3" },
 		func(f *document.Finding) { f.Gateway = true },
+		func(f *document.Finding) { f.Gateway, f.Pods = true, 3 },
+		func(f *document.Finding) { f.Gateway, f.Prefix = true, netip.Prefix{} },
+		func(f *document.Finding) { f.Prefix = netip.PrefixFrom(f.IP, 24) },
+		func(f *document.Finding) { f.Interface = "bond7" },
 		func(f *document.Finding) { f.Netns, f.Bridge = "pod", "eth1" },
 		func(f *document.Finding) { f.Netns, f.Bridge = "pod", "eth2" },
 		func(f *document.Finding) { f.Kind, f.HeldBy, f.By = document.Stranger, "", detector.MAC{2, 1} },
@@ -89,7 +93,7 @@ func TestRepairsOfNodes(t *testing.T) {
 		}
 	}
 	for want, f := range map[string]document.Finding{
-		"host, also n2": all[0], "host, also n1": all[2], "host, also 02:01:00:00:00:00": all[12], "shop/web-0 on n3": finding(document.Diverted), "shop/web-0": finding(document.Unreserved),
+		"host, also n2": all[0], "host, also n1": all[2], "host, also 02:01:00:00:00:00": all[20], "shop/web-0 on n3": finding(document.Diverted), "shop/web-0": finding(document.Unreserved),
 	} {
 		if got := HolderOf(f); got != want {
 			t.Errorf("%s: %s", want, got)

@@ -111,13 +111,20 @@ func onTwoNodes(f document.Finding) (text string, steps []document.Step) {
 	if f.Gateway {
 		text = fmt.Sprintf("Node %s has %s on %s, and node %s has it, too: it is the gateway of pods on one of them at least. If both give out one range, their pods collide; "+
 			"if not, packets of one node to pods of the other one stay on its own bridge.", f.Node, f.IP, f.Interface, f.HeldBy)
-		steps = []document.Step{{Text: "Look which range the API server has for each node", Command: readRanges, Cuts: "nothing"}}
-		if !f.Prefix.IsValid() {
-			return text, append(steps, document.Step{Text: fmt.Sprintf("If it is the own address of node %s, give the pods of node %s another range", f.Node, f.HeldBy)}, meantTwice(f))
+		steps = []document.Step{{Text: "Look which ranges the API server has for each node", Command: readRanges, Cuts: "nothing"}}
+		switch {
+		case !f.Prefix.IsValid():
+			steps = append(steps, document.Step{Text: fmt.Sprintf("If it is the own address of node %s, give the pods of node %s another range", f.Node, f.HeldBy)})
+		case f.Pods > 0:
+			steps = append(steps,
+				document.Step{Text: fmt.Sprintf("Leave it on node %s, where pods have addresses of %s (%d); what there is to do is said of node %s", f.Node, f.Prefix.Masked(), f.Pods, f.HeldBy)},
+				document.Step{If: fmt.Sprintf("If node %s has pods of that range, too", f.HeldBy), Text: "Give one of the nodes another range before it gets more pods"},
+			)
+		default:
+			take.If = fmt.Sprintf("If no pod of node %s is to get an address of %s, by these ranges or by the files in /etc/cni/net.d there", f.Node, f.Prefix.Masked())
+			take.Cuts = "pods of that range on that node, of which none was seen"
+			on(take)
 		}
-		take.If = fmt.Sprintf("If %s is not a range of node %s", f.Prefix.Masked(), f.Node)
-		take.Cuts = "pods of that range on that node, of which there should be none"
-		on(take)
 		return text, append(steps, meantTwice(f))
 	}
 	text = fmt.Sprintf("Node %s has %s on %s, and node %s has it, too. They were not heard answering for it on one segment: either it is divided, and clients of each part get another node, "+
@@ -146,8 +153,8 @@ func onTwoSegments(f document.Finding) (text string, steps []document.Step) {
 	}
 	const file = "the configuration (--config)"
 	return text, []document.Step{
-		{If: fmt.Sprintf("If %s of the nodes is one segment", device), Text: "Add this to the configuration of all nodes: then a duplicate there is a conflict", Command: declare("cluster"), File: file},
-		{If: "If each node has a segment of its own there", Text: "Nothing is wrong. Add this to the configuration of all nodes", Command: declare("node"), File: file},
+		{If: fmt.Sprintf("If %s of the nodes is one segment", device), Text: "Add this to the configuration of all nodes, below \"networks\" if it has that: then a duplicate there is a conflict", Command: declare("cluster"), File: file},
+		{If: "If each node has a segment of its own there", Text: "Nothing is wrong. Add this to the configuration of all nodes, below \"networks\" if it has that", Command: declare("node"), File: file},
 	}
 }
 

@@ -137,9 +137,11 @@ func TestWordsOfFindings(t *testing.T) {
 			uplink := finding(kind)
 			uplink.Gateway, uplink.Prefix = true, netip.Prefix{}
 			static.Prefix, gateway.Prefix, gateway.Gateway, gateway.Interface = netip.MustParsePrefix("10.1.2.5/24"), netip.MustParsePrefix("10.1.2.5/24"), true, "cni0"
+			used := gateway
+			used.Pods = 3
 			pod := finding(kind)
 			pod.Holder = document.Holder{Node: "n1", Interface: "net1", Bridge: "eth1", Netns: "cni-1", Pod: holder("web-0").Pod}
-			cases = []named{{"", finding(kind)}, {", installed so", static}, {", a gateway of pods", gateway}, {", the node's own, and a gateway elsewhere", uplink}, {", of pods", pod}}
+			cases = []named{{"", finding(kind)}, {", installed so", static}, {", a gateway of pods", gateway}, {", the gateway of its own pods", used}, {", the node's own, and a gateway elsewhere", uplink}, {", of pods", pod}}
 		case document.Stranger:
 			pod, known := finding(kind), finding(kind)
 			pod.Pod, known.HeldBy = holder("web-0").Pod, "n2"

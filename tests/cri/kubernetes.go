@@ -169,7 +169,7 @@ func (k *Kubernetes) kubectl(args []string, stdin string) (string, error) {
 		return n.Node.BootID(), nil
 	case slices.Equal(args, []string{"get", "nodes", "-o", "custom-columns=NAME:.metadata.name,BOOT:.status.nodeInfo.bootID"}):
 		return k.list("BOOT", func(n *kubeNode) string { return n.Node.BootID() }), nil
-	case slices.Equal(args, []string{"get", "nodes", "-o", "custom-columns=NAME:.metadata.name,RANGE:.spec.podCIDR"}):
+	case slices.Equal(args, []string{"get", "nodes", "-o", "custom-columns=NAME:.metadata.name,RANGE:.spec.podCIDRs"}):
 		return k.list("RANGE", func(*kubeNode) string { return "<none>" }), nil // the runtimes have their ranges by themselves
 	case slices.Equal(args, []string{"get", "pods", "-A", "-o", "wide"}), slices.Equal(args, []string{"get", "pods", "-A", "-o", allAddresses}):
 		return k.pods(ctx, args[4] == allAddresses)

@@ -158,6 +158,7 @@ var quietInside = []Scenario{
 			s.findsTwin(s.Actors[1], s.Actors[0], ip, false)
 		}
 		s.pastes("If each node has a segment of its own there")
+		s.infers(s.Actors[0], "eth1", false)
 		s.assertQuietFor(2 * vipOverlap)
 		for _, a := range s.Actors {
 			s.noFindings(a)

@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -35,6 +34,7 @@ var foundSegments = []Scenario{
 		from := time.Now()
 		s.pastes("If eth1 of the nodes is one segment")
 		s.FindsEarly(from, time.Now(), pods, ips...)
+		s.infers(s.Actors[0], "eth1", false)
 	}}),
 }
 
@@ -45,24 +45,26 @@ func onSecondSegment(kind string) func(s *Stage) {
 		options := lab.PodOptions{Style: lab.Inside, Device: kind, Parent: "eth1", Addrs: ips}
 		older := s.Pod("older", options)
 		s.Sees(older, ips...)
-		s.infers(s.Actors[0], "eth1")
+		s.infers(s.Actors[0], "eth1", true)
 		newcomer := s.PodOn(s.Actors[1], "newcomer", options)
 		s.Finds(newcomer.Started, []*lab.Pod{older, newcomer}, ips...)
 	}
 }
 
-// infers waits until the status of an agent has a device as that of a segment which nobody has declared.
-func (s *Stage) infers(a *Actor, device string) {
+// infers waits until the status of an agent has a device as that of a segment which nobody has declared, or does not have it.
+func (s *Stage) infers(a *Actor, device string, want bool) {
 	s.Helper()
 	s.Eventually("the segment behind "+device, func() error {
 		status, err := a.Agent.Client.Status(s.Context())
 		segments, _ := status["segments"].([]any)
-		for _, g := range segments {
-			if g, _ := g.(map[string]any); g["device"] == device && g["inferred"] == true && g["error"] == nil {
-				return nil
-			}
+		has := slices.ContainsFunc(segments, func(g any) bool {
+			of, _ := g.(map[string]any)
+			return of["device"] == device && of["inferred"] == true && of["error"] == nil
+		})
+		if err == nil && (len(segments) == 0 || has != want) {
+			err = fmt.Errorf("segments are %v", segments)
 		}
-		return errors.Join(fmt.Errorf("segments are %v", segments), err)
+		return err
 	})
 }
 
@@ -85,7 +87,6 @@ func (s *Stage) audit(a *Actor) []string {
 	if text == "" { // with findings it ends with an error
 		s.Do(err)
 	}
-	s.Logf("$ dupip audit\n%s", text)
 	return strings.Split(text, "\n")
 }
 
@@ -98,13 +99,13 @@ func (s *Stage) carriesOut(a *Actor, words ...string) {
 		s.Eventually("a command with "+w, func() error {
 			lines = s.audit(a)
 			if i = slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, w) }); i < 0 {
-				return errors.New("there is none")
+				return fmt.Errorf("the audit says:\n%s", strings.Join(lines, "\n"))
 			}
 			return nil
 		})
 		s.Do(a.Node.Exec(func() error {
 			out, err := exec.Command("sh", "-c", strings.TrimSpace(lines[i])).CombinedOutput()
-			s.Logf("%s\n%s", lines[i], out)
+			s.Logf("$ dupip audit\n%s\n%s\n%s", strings.Join(lines, "\n"), lines[i], out)
 			return err
 		}))
 	}

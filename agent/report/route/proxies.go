@@ -2,6 +2,7 @@ package route
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -29,7 +30,8 @@ var tooManyProxies = bounds.New("too many proxy entries of neighbours")
 // lawful proxies.
 type Proxies struct {
 	entries map[proxyEntry]bool
-	subnets map[int][]netip.Prefix // by ifindex
+	devices []int                  // those with a subnet, by ifindex, so that the same one is named each time
+	subnets map[int][]netip.Prefix // theirs
 }
 
 type proxyEntry struct {
@@ -47,21 +49,22 @@ func ListProxies() (*Proxies, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing addresses: %w", err)
 	}
-	p := &Proxies{entries, make(map[int][]netip.Prefix)}
+	p := &Proxies{entries: entries, subnets: make(map[int][]netip.Prefix)}
 	for _, a := range addrs {
 		if subnet := prefix(a.IPNet); subnet.Addr().IsGlobalUnicast() && !subnet.IsSingleIP() {
 			p.subnets[a.LinkIndex] = append(p.subnets[a.LinkIndex], subnet.Masked())
 		}
 	}
+	p.devices = slices.Sorted(maps.Keys(p.subnets))
 	return p, nil
 }
 
 // For returns the device on which the kernel answers for an address, and by what, if packets to it leave by another device (arp_process,
 // net/ipv4/arp.c, and ndisc_recv_ns, net/ipv6/ndisc.c); nothing if it does not. pods selects devices that lead into pods.
 func (p *Proxies) For(ip netip.Addr, routes []Route, pods func(index int) bool) (device, by string) {
-	for index, subnets := range p.subnets {
+	for _, index := range p.devices {
 		entry := p.entries[proxyEntry{ip, index}]
-		near := ip.Is4() && slices.ContainsFunc(subnets, func(s netip.Prefix) bool { return s.Contains(ip) })
+		near := ip.Is4() && slices.ContainsFunc(p.subnets[index], func(s netip.Prefix) bool { return s.Contains(ip) })
 		if !entry && !near || pods(index) || !slices.ContainsFunc(routes, func(r Route) bool { return r.Kind == Out && r.Device.Index != index }) {
 			continue
 		}

@@ -204,7 +204,7 @@ func notificationText(n document.NotificationStatus) string {
 
 func segmentText(g document.SegmentStatus) string {
 	if g.Inferred {
-		return g.Device + ", inferred: pods there are compared with those of nodes that are heard there"
+		return g.Device + `, not declared under "networks": pods there are compared with those of nodes that are heard there`
 	}
 	return g.Device + ", of the nodes"
 }

@@ -151,7 +151,7 @@ func TestPrintStatusSegments(t *testing.T) {
 		p.Wide = wide
 		p.Status(document.Status{Segments: []document.SegmentStatus{{Device: "eth0"}, {Device: "eth1", Inferred: true}, {Device: "eth2", Error: "no such device"}}})
 		for want, is := range map[string]bool{
-			"Segment     eth0, of the nodes\n": wide, "Segment     eth1, inferred: pods there are compared with those of nodes that are heard there\n": true,
+			"Segment     eth0, of the nodes\n": wide, `Segment     eth1, not declared under "networks": pods there are compared with those of nodes that are heard there` + "\n": true,
 			"Segment     eth2, of the nodes; problem: no such device\n": true,
 		} {
 			if strings.Contains(out.String(), want) != is {
