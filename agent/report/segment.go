@@ -77,7 +77,7 @@ func (r *Report) look(now time.Time) (l lookedAt) {
 	l.pods = make([]int, len(l.twins))
 	if slices.ContainsFunc(l.twins, isGateway) {
 		for _, b := range r.Detector.Bindings(func(b *detector.Binding) bool {
-			return b.Holder.ID.Node == r.Self.NodeID() && b.Evidence != detector.Host
+			return b.Holder.ID.Node == r.Self.NodeID() && b.Evidence != detector.Host && b.Evidence.Counts()
 		}) {
 			for i, t := range l.twins {
 				if isGateway(t) && l.prefixes[i].IsValid() && l.prefixes[i].Masked().Contains(b.Key.IP) {

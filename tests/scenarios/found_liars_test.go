@@ -29,6 +29,7 @@ var foundLiars = slices.Concat(
 	}}),
 	onOneAndMore(2, Scenario{ID: "D40", Want: Found, Text: "a pod in a netns that only a socket holds takes a neighbour's address, and sends all frames back", Play: func(s *Stage) {
 		ips, a := s.Addrs(lab.Bridged, 185), s.last()
+		s.Expect(ips...)
 		older, liar := s.Pod("older", lab.PodOptions{Addrs: ips}), s.PodOn(a, "liar", lab.PodOptions{Addrs: a.Addrs(lab.Bridged, 186)})
 		s.Sees(older, ips...)
 		s.Sees(liar, liar.Addrs()...)

@@ -42,6 +42,7 @@ var foundNodes = []Scenario{
 	}}),
 	{ID: "D45", Want: Found, Nodes: 3, Text: "a node gets the address of another one", Play: func(s *Stage) {
 		first, second := s.Actors[0].Node, s.Actors[1].Node
+		s.Expect(first.Uplink())
 		since := time.Now()
 		s.Do(second.AddAddr(lab.UplinkName, netip.PrefixFrom(first.Uplink(), 24)))
 		// What the second node sends to the first one comes to itself, so it never knows whether that hears it.
