@@ -101,7 +101,7 @@ scenarios: need-root build ## (root) the labelled scenarios as a table; ID=D5 pl
 	@# Not by go test, which would have the last word.
 	@cd tests/scenarios && DUPIP_TEST_BIN=../../bin/dupip ../../bin/scenarios.test -test.timeout 15m $(if $(ID),-id='$(ID)')
 
-compare: need-root build ## (root) other detectors on the packets of the scenarios, in 12 minutes; ID=D5 one
+compare: need-root build ## (root) other detectors on the packets of the scenarios, in 14 minutes; ID=D5 one
 	@tests/install.sh compare
 	@$(GO) test -C tests -c -o ../bin/compare.test ./scenarios
 	@cd tests/scenarios && DUPIP_TEST_BIN=../../bin/dupip ../../bin/compare.test -compare -test.run TestScenarios -test.timeout 30m $(if $(ID),-id='$(ID)')
