@@ -130,26 +130,32 @@ func auditUnder(d *Detector, limits ceiling) error {
 }
 
 // proof records the answers that a Detector observed, to check what it confirms.
-type proof map[Key]map[HolderID][]time.Time
+type proof map[Key]map[HolderID][]proven
+
+// proven is an answer, to a probe or to somebody else.
+type proven struct {
+	at        time.Time
+	overheard bool
+}
 
 func (p proof) record(s Sighting) {
 	if !s.Answer || s.Evidence == Forwarded {
 		return
 	}
 	if p[s.Key] == nil {
-		p[s.Key] = map[HolderID][]time.Time{}
+		p[s.Key] = map[HolderID][]proven{}
 	}
-	p[s.Key][s.Holder.ID] = append(p[s.Key][s.Holder.ID], s.At)
+	p[s.Key][s.Holder.ID] = append(p[s.Key][s.Holder.ID], proven{s.At, s.Overheard})
 }
 
 // judge returns an error unless each holder of a newly confirmed conflict had the address together with another
-// one since the suspicion or the agent's start: they answered twice, MinOverlap apart, and each time within
-// pairTime of each other.
-func (p proof) judge(c Conflict, since time.Time, overlap time.Duration) error {
+// one since the suspicion: they answered twice, MinOverlap apart, and each time within pairTime of each other. What one of them answered
+// to somebody else counts since the agent's start: see [deaf].
+func (p proof) judge(c Conflict, born time.Time, overlap time.Duration) error {
 	answers := p[c.Key]
 	for _, h := range c.Holders {
 		if !slices.ContainsFunc(c.Holders, func(o Binding) bool {
-			return o.Holder.ID != h.Holder.ID && overlapOf(answers[h.Holder.ID], answers[o.Holder.ID], since) >= overlap
+			return o.Holder.ID != h.Holder.ID && overlapOf(answers[h.Holder.ID], answers[o.Holder.ID], c.SuspectedAt, born) >= overlap
 		}) {
 			return fmt.Errorf("%s is confirmed with %s, but these are the answers: %v", c.Key.IP, h.Holder, answers)
 		}
@@ -158,12 +164,16 @@ func (p proof) judge(c Conflict, since time.Time, overlap time.Duration) error {
 }
 
 // overlapOf returns the time from the first to the last pair of answers of two holders.
-func overlapOf(a, b []time.Time, since time.Time) time.Duration {
+func overlapOf(a, b []proven, suspected, born time.Time) time.Duration {
 	var first, last time.Time
 	for _, x := range a {
 		for _, y := range b {
-			if !schedule.Earlier(x, y).Before(since) && x.Sub(y).Abs() <= pairTime {
-				first, last = schedule.Earlier(first, schedule.Later(x, y)), schedule.Later(last, schedule.Earlier(x, y))
+			since := born
+			if !x.overheard && !y.overheard {
+				since = schedule.Later(since, suspected)
+			}
+			if !schedule.Earlier(x.at, y.at).Before(since) && x.at.Sub(y.at).Abs() <= pairTime {
+				first, last = schedule.Earlier(first, schedule.Later(x.at, y.at)), schedule.Later(last, schedule.Earlier(x.at, y.at))
 			}
 		}
 	}

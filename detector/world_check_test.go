@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-
-	"github.com/dupip/dupip/internal/schedule"
 )
 
 // log returns a line for each event.
@@ -41,7 +39,7 @@ func (w *world) check(ev Event) {
 		w.t.Errorf("confirmed without a holder here: %+v", c)
 	}
 	if w.proof != nil && ev.Kind == EventConfirmed {
-		if err := w.proof.judge(c, schedule.Later(c.SuspectedAt, w.born), w.d.table.opts.MinOverlap); err != nil {
+		if err := w.proof.judge(c, w.born, w.d.table.opts.MinOverlap); err != nil {
 			w.t.Error(err)
 		}
 	}

@@ -115,8 +115,11 @@ func eachField(texts *json.Decoder, use func(name string) error) error {
 
 // eachItem calls use for each element of an array, or of null, which it has to read.
 func eachItem(texts *json.Decoder, use func() error) error {
-	if begin, err := texts.Token(); err != nil || begin != json.Delim('[') {
-		return err // of null it is nil
+	switch begin, err := texts.Token(); {
+	case err != nil || begin == nil:
+		return err
+	case begin != json.Delim('['):
+		return errors.New("its items are no list")
 	}
 	for texts.More() {
 		if err := use(); err != nil {
