@@ -156,6 +156,9 @@ func events[E any](
 		if err != nil {
 			return err
 		}
+		if out, ok := cmd.OutOrStdout().(output); ok {
+			go out.followReader(cmd.Context())
+		}
 		p, text := program.Printer(cmd), text
 		if program.Output == cli.Names {
 			text = func(p *cli.Printer, event E) { fmt.Fprintln(p.Out, name(event)) }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/detector"
@@ -76,6 +77,24 @@ func (o output) Write(data []byte) (int, error) {
 		o.fail(err)
 	}
 	return n, err
+}
+
+// followReader fails the output when whoever reads it has gone, until ctx ends: what waits for events may write nothing for long. A pipe
+// without a reader has POLLERR, elsewhere POLLHUP (poll(2)).
+func (o output) followReader(ctx context.Context) {
+	for ctx.Err() == nil {
+		fds := []unix.PollFd{{Fd: int32(o.Fd())}} //nolint:gosec // a descriptor
+		n, err := unix.Poll(fds, 1000)
+		switch {
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return
+		case n > 0 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0:
+			o.fail(unix.EPIPE)
+			return
+		case n > 0:
+			return
+		}
+	}
 }
 
 // Fd is the descriptor, for who wants to know whether it is a terminal.
