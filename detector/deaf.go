@@ -1,6 +1,7 @@
 package detector
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -17,10 +18,10 @@ const deafTime = 2 * time.Second
 // outlives its binding, which ends with each suspicion that fades. An answer to this agent ends it.
 type deaf struct {
 	holder HolderID
-	probed time.Time  // the last probe that counts
-	first  time.Time  // when it answered somebody else first
-	with   []HolderID // who has answered at about that time
-	proved bool       // twice
+	probed time.Time              // the last probe that counts
+	first  time.Time              // when it answered somebody else first
+	with   map[HolderID]time.Time // who has answered at about that time, and when both had
+	proved bool                   // twice
 }
 
 // deafOf returns what is known of a holder that may be deaf, nil if there is nothing.
@@ -80,34 +81,38 @@ func (v *verifier) overhear(b *binding, now time.Time) bool {
 		return d.proved
 	}
 	d.proved = true
-	both := slices.DeleteFunc(b.answeredWith(), func(other HolderID) bool { return !slices.Contains(d.with, other) })
-	if len(both) == 0 {
-		d.first, d.with = b.overheard, b.answeredWith() // another one has the address now
+	both := b.answeredWith()
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(both)), func(other HolderID) bool { return !d.with[other].IsZero() }) {
+		d.first, d.with = b.overheard, both // another one has the address now
 		return true
 	}
 	c.latest, c.asked = b.overheard, b.overheard
 	for _, other := range e.bindings {
-		if o := other.check; slices.Contains(both, other.holder.ID) {
+		since := d.with[other.holder.ID]
+		if o := other.check; !since.IsZero() && !both[other.holder.ID].IsZero() {
 			if c.proven = c.proven || o.proven; other.overheard.After(o.latest) {
 				o.latest, o.asked = other.overheard, other.overheard
 			}
-			c.unite(o, d.first)
+			c.unite(o, since)
 		}
 	}
 	return true
 }
 
 // answeredWith returns the other holders that had the address when the holder answered somebody else last: those of a confirmed conflict,
-// and those that answered at about that time.
-func (b *binding) answeredWith() (all []HolderID) {
+// and those that answered at about that time; and from when on both had answered.
+func (b *binding) answeredWith() map[HolderID]time.Time {
+	all := make(map[HolderID]time.Time)
 	for _, other := range b.entry.bindings {
 		o := other.check
 		if other == b || o == nil {
 			continue
 		}
-		last := schedule.Later(o.latest, other.overheard)
-		if o.proven && o.silent.IsZero() || !last.IsZero() && last.Sub(b.overheard).Abs() <= pairTime {
-			all = append(all, other.holder.ID)
+		switch last := schedule.Later(o.latest, other.overheard); {
+		case o.proven && o.silent.IsZero():
+			all[other.holder.ID] = b.overheard
+		case !last.IsZero() && last.Sub(b.overheard).Abs() <= pairTime:
+			all[other.holder.ID] = schedule.Later(last, b.overheard)
 		}
 	}
 	return all

@@ -138,7 +138,8 @@ type proven struct {
 	overheard bool
 }
 
-func (p proof) record(s Sighting) {
+// While a holder answers somebody else, those of a confirmed conflict have the address, too: they are probed now and then.
+func (p proof) record(s Sighting, open []Conflict) {
 	if !s.Answer || s.Evidence == Forwarded {
 		return
 	}
@@ -146,6 +147,16 @@ func (p proof) record(s Sighting) {
 		p[s.Key] = map[HolderID][]proven{}
 	}
 	p[s.Key][s.Holder.ID] = append(p[s.Key][s.Holder.ID], proven{s.At, s.Overheard})
+	for _, c := range open {
+		if !s.Overheard || c.Key != s.Key || c.State != Confirmed {
+			continue
+		}
+		for _, h := range c.Holders {
+			if h.Holder.ID != s.Holder.ID {
+				p[s.Key][h.Holder.ID] = append(p[s.Key][h.Holder.ID], proven{s.At, true})
+			}
+		}
+	}
 }
 
 // judge returns an error unless each holder of a newly confirmed conflict had the address together with another

@@ -304,7 +304,7 @@ var cmpIPs = gocmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 func (w *world) observe(s Sighting) {
 	w.t.Helper()
 	if w.proof != nil {
-		w.proof.record(s)
+		w.proof.record(s, w.d.Conflicts(false))
 	}
 	w.apply(w.d.Observe(s, w.now))
 	b := w.d.table.entries[s.Key].find(s.Holder.ID)
