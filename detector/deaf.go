@@ -81,19 +81,20 @@ func (v *verifier) overhear(b *binding, now time.Time) bool {
 		return d.proved
 	}
 	d.proved = true
-	both := b.answeredWith()
-	if !slices.ContainsFunc(slices.Collect(maps.Keys(both)), func(other HolderID) bool { return !d.with[other].IsZero() }) {
-		d.first, d.with = b.overheard, both // another one has the address now
+	with := b.answeredWith()
+	both := maps.Clone(with)
+	maps.DeleteFunc(both, func(other HolderID, _ time.Time) bool { return d.with[other].IsZero() })
+	if len(both) == 0 {
+		d.first, d.with = b.overheard, with // another one has the address now
 		return true
 	}
 	c.latest, c.asked = b.overheard, b.overheard
 	for _, other := range e.bindings {
-		since := d.with[other.holder.ID]
-		if o := other.check; !since.IsZero() && !both[other.holder.ID].IsZero() {
+		if o := other.check; !both[other.holder.ID].IsZero() {
 			if c.proven = c.proven || o.proven; other.overheard.After(o.latest) {
 				o.latest, o.asked = other.overheard, other.overheard
 			}
-			c.unite(o, since)
+			c.unite(o, d.with[other.holder.ID])
 		}
 	}
 	return true

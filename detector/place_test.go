@@ -2,7 +2,7 @@ package detector
 
 import "testing"
 
-// TestPlacePairs: whether holders at two places must hear each other, and whether it is told if they do not.
+// TestPlacePairs: of two nodes with one address at these places, must each hear the other one, and is it a finding if they do not.
 func TestPlacePairs(t *testing.T) {
 	const hear, told = "hear ", "told"
 	for pair, want := range map[[2]Place]string{

@@ -27,7 +27,7 @@ type Own struct {
 	gossip       links.HostAddress // the one at which the node receives gossip, if it has a subnet
 	keys         []hostAddress
 	omitted      int             // how many of the listed addresses have not all of their keys, see maxHostKeys
-	parents      map[string]bool // the devices by which interfaces send, by name; true if one of these is in the segment's network, and in none of the configuration
+	parents      map[string]bool // the devices by which interfaces send, by name; true if the configuration has no network for one of these
 	bridges      map[string]bool // those that primary interfaces are ports of, by name
 	secondary    map[int]bool    // by ifindex, the interfaces that are not the primary ones of their pods
 }

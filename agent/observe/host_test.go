@@ -295,7 +295,7 @@ func TestGatewayOfFirstPod(t *testing.T) {
 	check(links.Event{Kind: links.Removed, Interface: second}, 0)
 }
 
-// TestSegments: the devices that are listened on, each once; none of VLANs.
+// TestSegments: the devices that are listened on, each once; none of VLANs, and none of which the configuration says what it joins.
 func TestSegments(t *testing.T) {
 	w := newHarness(t, "")
 	w.GossipAddress = netip.MustParseAddr("192.168.7.1")
@@ -303,7 +303,15 @@ func TestSegments(t *testing.T) {
 	for n, parent := range []string{"eth1", "eth0", "eth1", "eth2", "eth4.100"} {
 		w.inside(parent, n+1, uint64(n+1))
 	}
-	if got := w.Own.Segments(); !slices.Equal(got, []string{"eth0", "eth1", "eth2"}) {
-		t.Errorf("%q", got)
+	check := func(want ...string) {
+		t.Helper()
+		if got := w.Own.Segments(); !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
+	check("eth0", "eth1", "eth2")
+	w.Configure(parsed(t, `networks: [{name: two, scope: node, match: {bridges: ["eth2"]}}]`), time.Now())
+	check("eth0", "eth1")
+	w.Configure(parsed(t, ""), time.Now())
+	check("eth0", "eth1", "eth2")
 }

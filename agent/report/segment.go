@@ -38,12 +38,17 @@ func (s segment) omitted() int {
 // lookedAt is what a look at the segment of the nodes is about. It belongs to nobody else.
 type lookedAt struct {
 	device    int // ifindex
-	twins     []detector.Twin
-	prefixes  []netip.Prefix // of the twins
-	pods      []int          // with addresses of these, if a twin is a gateway
-	hears     bool           // strangers, if there are any
+	twins     []twin
+	hears     bool // strangers, if there are any
 	strangers []wire.Stranger
 	holders   []detector.Binding // of the strangers' addresses here
+}
+
+// twin is an address that another node has, too.
+type twin struct {
+	detector.Twin
+	prefix netip.Prefix
+	pods   int // of this node with addresses of the prefix, if it is a gateway
 }
 
 // FollowSegment looks who else has addresses of this node on the segment that joins the nodes, until ctx ends.
@@ -72,19 +77,10 @@ func (r *Report) look(now time.Time) (l lookedAt) {
 	l.device, l.hears = own.Index, len(r.Table.Own.Segments()) > 0
 	told := make(map[netip.Addr]bool) // an address may have two keys there
 	for _, t := range r.Detector.Twins(now) {
-		l.twins, l.prefixes, told[t.Own.Key.IP] = append(l.twins, t), append(l.prefixes, r.Table.Own.Prefix(t.Own.Key)), true
+		l.twins, told[t.Own.Key.IP] = append(l.twins, twin{Twin: t, prefix: r.Table.Own.Prefix(t.Own.Key)}), true
 	}
-	l.pods = make([]int, len(l.twins))
-	if slices.ContainsFunc(l.twins, isGateway) {
-		for _, b := range r.Detector.Bindings(func(b *detector.Binding) bool {
-			return b.Holder.ID.Node == r.Self.NodeID() && b.Evidence != detector.Host && b.Evidence.Counts()
-		}) {
-			for i, t := range l.twins {
-				if isGateway(t) && l.prefixes[i].IsValid() && l.prefixes[i].Masked().Contains(b.Key.IP) {
-					l.pods[i]++
-				}
-			}
-		}
+	if slices.ContainsFunc(l.twins, twin.isGateway) {
+		r.countPods(l.twins)
 	}
 	for _, s := range r.OnSegment(now) {
 		keys := r.Table.Own.OnSegment(own.Device, s.IP)
@@ -101,18 +97,34 @@ func (r *Report) look(now time.Time) (l lookedAt) {
 	return l
 }
 
+// countPods counts the pods of this node in the subnets of gateways.
+func (r *Report) countPods(twins []twin) {
+	r.Detector.Bindings(func(b *detector.Binding) bool {
+		if b.Holder.ID.Node != r.Self.NodeID() || b.Evidence == detector.Host || !b.Evidence.Counts() {
+			return false
+		}
+		for i, t := range twins {
+			if t.isGateway() && t.prefix.IsValid() && t.prefix.Masked().Contains(b.Key.IP) {
+				twins[i].pods++
+			}
+		}
+		return false // nobody needs the list
+	})
+}
+
 // isGateway reports whether an address is that of a bridge of pods on one of two nodes at least.
-func isGateway(t detector.Twin) bool {
+func (t twin) isGateway() bool {
 	return t.Own.Holder.Place == detector.PlaceBridge || t.Other.Holder.Place == detector.PlaceBridge
 }
 
 // findSegment makes the findings of a look.
 func (r *Report) findSegment(l lookedAt, members []cluster.Member) {
 	found := segment{count: make(map[string]int)}
-	for kind, looked := range map[string]bool{document.TwoNodes: l.device != 0, document.Stranger: l.hears} {
-		if looked { // else it has no series
-			found.count[kind] = 0
-		}
+	if l.device != 0 { // else the kind has no series
+		found.count[document.TwoNodes] = 0
+	}
+	if l.hears {
+		found.count[document.Stranger] = 0
 	}
 	of := make(map[string]int) // one that says much leaves room for others
 	add := func(f document.Finding) {
@@ -125,19 +137,19 @@ func (r *Report) findSegment(l lookedAt, members []cluster.Member) {
 	for _, m := range members {
 		alive[m.NodeID()] = alive[m.NodeID()] || m.State == cluster.Alive
 	}
-	for i, t := range l.twins {
+	for _, t := range l.twins {
 		if !alive[t.Other.Holder.ID.Node] { // what it had may be another one's now
 			continue
 		}
 		f := document.Finding{
-			Kind: document.TwoNodes, IP: t.Own.Key.IP, Book: "nodes", Since: t.Since.Round(0), HeldBy: cluster.NodeName(t.Other.Holder.ID.Node), Prefix: l.prefixes[i],
-			Gateway: isGateway(t),
+			Kind: document.TwoNodes, IP: t.Own.Key.IP, Book: "nodes", Since: t.Since.Round(0), HeldBy: cluster.NodeName(t.Other.Holder.ID.Node), Prefix: t.prefix,
+			Gateway: t.isGateway(),
 		}
 		f.Holder = holderOf(t.Own.Holder)
 		if f.Gateway && t.Own.Holder.Place == detector.PlaceUplink {
 			f.Prefix = netip.Prefix{} // it is the node's own, and not left over
 		} else {
-			f.Pods = l.pods[i]
+			f.Pods = t.pods
 		}
 		add(f)
 	}

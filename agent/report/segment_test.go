@@ -119,8 +119,14 @@ func TestSegment(t *testing.T) {
 		}
 		check("a gateway of pods, perhaps", twin)
 		check("a gateway of pods there, and pods of this node have addresses of its subnet, too", "two-nodes 10.7.0.1/24 on cbr0 of n1, also n2, pods 2", twin)
+		if n, looked := r.bookStats(nil).Findings[document.Stranger]; n != 0 || !looked {
+			t.Error("the metrics do not have strangers, of which there are none now")
+		}
 		r.has()
 		heard = []wire.Stranger{stranger("192.0.2.200", 1)}
 		check("without a segment")
+		if of := r.bookStats(nil).Findings; len(of) != 0 {
+			t.Errorf("the metrics have %v, and nobody looks", of)
+		}
 	})
 }

@@ -161,7 +161,7 @@ func (w *Wire) Follow(devices []string, own []netip.Addr) {
 			w.set(name, p)
 		}
 		if p.err != nil && (before == nil || before.err == nil) {
-			w.log.Info("this node does not hear a segment: an address that two nodes have there is told, and not proved", "device", name, "error", p.err)
+			w.log.Info("this device cannot be listened on: an address that two nodes have there is a finding of \"dupip audit\", and no conflict", "device", name, "error", p.err)
 		}
 	}
 }

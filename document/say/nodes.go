@@ -117,7 +117,7 @@ func onTwoNodes(f document.Finding) (text string, steps []document.Step) {
 			steps = append(steps, document.Step{Text: fmt.Sprintf("If it is the own address of node %s, give the pods of node %s another range", f.Node, f.HeldBy)})
 		case f.Pods > 0:
 			steps = append(steps,
-				document.Step{Text: fmt.Sprintf("Leave it on node %s, where pods have addresses of %s (%d); what there is to do is said of node %s", f.Node, f.Prefix.Masked(), f.Pods, f.HeldBy)},
+				document.Step{Text: fmt.Sprintf("Leave it on node %s: its pods have addresses of %s (%d of them). The finding of node %s says what to do there", f.Node, f.Prefix.Masked(), f.Pods, f.HeldBy)},
 				document.Step{If: fmt.Sprintf("If node %s has pods of that range, too", f.HeldBy), Text: "Give one of the nodes another range before it gets more pods"},
 			)
 		default:

@@ -179,6 +179,12 @@ func TestProxies(t *testing.T) {
 	sysctl(t, "ipv4/conf/default/proxy_arp", "0")
 	sysctl(t, "ipv4/conf/all/proxy_arp", "1")
 	check("proxy_arp of all", to, "up0 proxy_arp all")
+	veth(t, "second", 0)
+	ip(t, "addr add 192.0.2.9/25 dev second")
+	for range 10 { // a finding would change with each look
+		check("proxy_arp of all, two devices", to, "up0 proxy_arp all")
+	}
+	ip(t, "link del second")
 	sysctl(t, "ipv4/conf/all/proxy_arp", "0")
 	ip(t, "neigh add proxy "+six+" dev up0")
 	check("an IPv6 entry", six, "")

@@ -79,19 +79,19 @@ func (o output) Write(data []byte) (int, error) {
 	return n, err
 }
 
-// followReader fails the output when whoever reads it has gone, until ctx ends: what waits for events may write nothing for long. A pipe
-// without a reader has POLLERR, elsewhere POLLHUP (poll(2)).
+// followReader looks until ctx ends whether the program that reads the output has ended, and fails the output then. Who waits for events
+// writes nothing for a long time, and would not notice. A pipe without a reader has POLLERR (poll(2)), that of macOS POLLHUP.
 func (o output) followReader(ctx context.Context) {
 	for ctx.Err() == nil {
 		fds := []unix.PollFd{{Fd: int32(o.Fd())}} //nolint:gosec // a descriptor
 		n, err := unix.Poll(fds, 1000)
-		switch {
-		case err != nil && !errors.Is(err, unix.EINTR):
+		if err != nil && !errors.Is(err, unix.EINTR) {
 			return
-		case n > 0 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0:
+		}
+		if n > 0 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0 {
 			o.fail(unix.EPIPE)
-			return
-		case n > 0:
+		}
+		if n > 0 {
 			return
 		}
 	}
