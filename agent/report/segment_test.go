@@ -112,9 +112,12 @@ func TestSegment(t *testing.T) {
 		check("it is there again", twin)
 		r.has("192.0.2.1", "192.0.2.200", "10.7.0.1")
 		r.elsewhere("n2", "10.7.0.1", detector.PlaceBridge)
-		for n, node := range []string{r.Self.NodeID(), r.Self.NodeID(), cluster.NodeID("n2", "b")} {
-			s := detector.Sighting{Key: detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 7, 0, byte(20 + n)})}, Evidence: detector.Configured, At: time.Now()}
-			s.Holder = detector.Holder{ID: detector.HolderID{Node: node, Netns: 7}}
+		for _, pod := range []struct {
+			node string
+			last byte
+		}{{r.Self.NodeID(), 20}, {r.Self.NodeID(), 21}, {cluster.NodeID("n2", "b"), 21}} {
+			s := detector.Sighting{Key: detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 7, 0, pod.last})}, Evidence: detector.Configured, At: time.Now()}
+			s.Holder = detector.Holder{ID: detector.HolderID{Node: pod.node, Netns: 7}}
 			r.Detector.Observe(s, time.Now())
 		}
 		check("a gateway of pods, perhaps", twin)

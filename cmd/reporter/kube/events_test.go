@@ -148,8 +148,11 @@ func TestListBroken(t *testing.T) {
 	if got, err := list(); err != nil || got != "a true b false c true 7" {
 		t.Errorf("%s, %v", got, err)
 	}
+	broken := []string{`{"items": {}}`, `{"items": {}`, `{"items": 7}`}
 	for _, end := range []int{len(text) - 1, len(text) - 30, 40, 0} {
-		text = text[:end]
+		broken = append(broken, text[:end])
+	}
+	for _, text = range broken {
 		if got, err := list(); err == nil || got != "" {
 			t.Errorf("%s: %s, %v", text, got, err)
 		}
