@@ -29,7 +29,7 @@ func (a *Address) key() address {
 
 // Forget makes the observer record the next packet of each of these addresses, as if it had not recorded
 // the address before: the limits for new addresses apply. It takes under a microsecond for each address,
-// and costs each CPU's cache of each interface one miss. The error matches [os.ErrClosed] after Close.
+// and costs each address that sends one miss of the cache. The error matches [os.ErrClosed] after Close.
 func (o *Observer) Forget(addresses []Address) error {
 	keys := make([]address, len(addresses))
 	for i := range addresses {

@@ -1,47 +1,25 @@
 package bpf
 
 import (
-	"encoding/binary"
+	"errors"
+	"math/rand/v2"
 	"runtime"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
-// slot is a slot of the cache with the address of an interface.
-type slot struct {
-	ifindex, epoch uint32
-	until          time.Duration
-}
+// line is struct line of include/cache.h, and lineSet struct line_set.
+type (
+	line    struct{ Tag, Until uint64 }
+	lineSet [2]line
+)
 
-// slots returns those of one set that are valid now, by CPU.
-func slots(t *testing.T, o *Observer, set int) (all [][]slot) {
-	t.Helper()
-	var raw [][2][72]byte // struct cache_set
-	if err := o.collection.Maps["cache"].Lookup(uint32(set), &raw); err != nil {
-		t.Fatal(err)
-	}
-	for _, cpu := range raw {
-		var valid []slot
-		for _, b := range cpu {
-			s := slot{
-				ifindex: binary.LittleEndian.Uint32(b[40:]), epoch: binary.LittleEndian.Uint32(b[44:]),
-				until: time.Duration(binary.LittleEndian.Uint64(b[48:])),
-			}
-			if s.epoch == o.epoch && s.until > 0 {
-				valid = append(valid, s)
-			}
-		}
-		all = append(all, valid)
-	}
-	return all
-}
-
-// cacheSets is CACHE_SETS of include/cache.h. An interface has one for each family.
-const cacheSets = 1024
-
-// uncounted is how many refused packets of one family may not be counted yet.
+// uncounted is how many refused packets may not be counted yet.
 func uncounted(kind Kind) uint64 {
 	if kind != Data {
 		return 0
@@ -49,79 +27,227 @@ func uncounted(kind Kind) uint64 {
 	return 63 * uint64(runtime.NumCPU())
 }
 
-// TestLateSlot: a slot that is filled long after the record was sent ends with the record's refresh time.
-func TestLateSlot(t *testing.T) {
-	moveTo(t, ownThread(t)[0])
-	o := load(t, Options{Mode: TC, Constants: limits{Refresh: time.Hour}.constants()})
-	until := func() time.Duration {
-		t.Helper()
-		if err := o.nextEpoch(); err != nil {
+// readLines returns the sets of the cache that have lines.
+func readLines(t *testing.T, o *Observer) map[uint32]lineSet {
+	t.Helper()
+	found := make(map[uint32]lineSet)
+	for index := range o.collection.Maps["lines"].MaxEntries() {
+		var set lineSet
+		if err := o.collection.Maps["lines"].Lookup(index, &set); err != nil {
 			t.Fatal(err)
 		}
-		run(t, o, loopback, ipv4Frame("10.0.0.1"))
-		for _, cpu := range slots(t, o, loopback*2) {
-			for _, s := range cpu {
-				return s.until
-			}
+		if set != (lineSet{}) {
+			found[index] = set
 		}
-		t.Fatal("no CPU has a slot of this epoch")
-		return 0
 	}
-	enter(t, o, loopback, 1)
-	first, recorded := until(), monotonic(t)
-	poll(t, func() bool { return monotonic(t) > recorded+50*time.Millisecond })
-	if late := until(); late != first {
-		t.Errorf("good until %v, want %v as from the start", late, first)
+	return found
+}
+
+func writeLines(t *testing.T, o *Observer, index uint32, set lineSet) {
+	t.Helper()
+	if err := o.collection.Maps["lines"].Put(index, &set); err != nil {
+		t.Fatal(err)
 	}
 }
 
-// TestSharedSet: of three interfaces with one set of the cache two have a slot, which the third one does
-// not take, and all are limited alike.
-func TestSharedSet(t *testing.T) {
-	isolate(t)
-	moveTo(t, ownThread(t)[0])
-	const first, distance = 1000, cacheSets / 2
-	o := load(t, Options{Mode: TC, Constants: limits{Refresh: time.Hour}.constants()})
-	for i := range 3 {
-		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: string(rune('a' + i)), Index: first + i*distance}, PeerName: string(rune('x' + i))}
-		if err := netlink.LinkAdd(link); err != nil {
-			t.Fatal(err)
-		}
-		enter(t, o, first+i*distance, 1)
+// theLines returns the only set that has lines.
+func theLines(t *testing.T, o *Observer) (uint32, lineSet) {
+	t.Helper()
+	found := readLines(t, o)
+	if len(found) != 1 {
+		t.Fatalf("%d sets have lines, want one: %v", len(found), found)
 	}
-	for range 3 {
-		for i := range 3 {
-			run(t, o, first+i*distance, ipv4Frame("10.0.0.1"))
-		}
+	for index, set := range found {
+		return index, set
 	}
-	got := records(t, o)
-	if len(got) != 3 || got[0].Ifindex != first || got[1].Ifindex != first+distance || got[2].Ifindex != first+2*distance {
-		t.Errorf("recorded %+v, want one of each interface", got)
-	}
-	found := 0
-	for _, cpu := range slots(t, o, first*2%cacheSets) {
-		for i, s := range cpu {
-			if found++; s.ifindex != uint32(first+i*distance) {
-				t.Errorf("slot %d is that of interface %d", i, s.ifindex)
-			}
-		}
-	}
-	if found != 2 {
-		t.Errorf("%d slots are in use, want those of the first two", found)
-	}
+	panic("not reached")
+}
 
-	// The place of an interface that is gone is free.
-	if err := o.removeEntry(first); err != nil {
+// TestLateLine: a line that is filled long after the record was sent ends with the record's refresh time.
+func TestLateLine(t *testing.T) {
+	moveTo(t, ownThread(t)[0])
+	o := load(t, Options{Mode: TC, Constants: limits{Refresh: time.Hour}.constants()})
+	// The lowest 20 bits are those of the epoch.
+	until := func(i int) uint64 {
+		t.Helper()
+		run(t, o, loopback, ipv4Frame("10.0.0.1"))
+		_, set := theLines(t, o)
+		return set[i].Until >> 20
+	}
+	enter(t, o, loopback, 1)
+	first, recorded := until(0), monotonic(t)
+	if again := until(1); again != 0 {
+		t.Errorf("a packet of an address that has a line filled another, which is good until %d", again)
+	}
+	poll(t, func() bool { return monotonic(t) > recorded+50*time.Millisecond })
+	if err := o.nextEpoch(); err != nil {
 		t.Fatal(err)
 	}
-	run(t, o, first+2*distance, ipv4Frame("10.0.0.1"))
-	run(t, o, first+distance, ipv4Frame("10.0.0.1"))
-	wantRecords(t, o, "after one is gone")
-	for _, cpu := range slots(t, o, first*2%cacheSets) {
-		if len(cpu) > 0 && (len(cpu) != 2 || cpu[0].ifindex != first+2*distance) {
-			t.Errorf("the slots are %+v, want those of the last two", cpu)
+	if late := until(0); late != first {
+		t.Errorf("good until %d ms, want %d as from the start", late, first)
+	}
+}
+
+// TestSharedSet: of three mappings with one set of lines two have one, which the third does not take, and none makes a record before it is
+// due. Those of an earlier epoch, or which have ended, are replaced.
+func TestSharedSet(t *testing.T) {
+	moveTo(t, ownThread(t)[0])
+	o := load(t, Options{Mode: TC, Constants: limits{Refresh: time.Hour}.constants()})
+	enter(t, o, loopback, 1)
+	frames := make([][]byte, 3)
+	for vlan := range frames {
+		frames[vlan] = frame(podMAC, typeIPv4, ipv4("10.0.0.1", 0), [2]int{typeVLAN, 1 + vlan})
+	}
+	all := func() lineSet {
+		t.Helper()
+		for range 3 {
+			for _, f := range frames {
+				run(t, o, loopback, f)
+			}
+		}
+		_, set := theLines(t, o)
+		return set
+	}
+	first := all()
+	if got := records(t, o); len(got) != 3 {
+		t.Errorf("recorded %+v, want one of each VLAN", got)
+	}
+	if first[0].Tag == first[1].Tag || first[1] == (line{}) {
+		t.Errorf("the lines are %x, want two", first)
+	}
+	if again := all(); again != first {
+		t.Errorf("the lines are %x, want %x as before", again, first)
+	}
+	if err := o.nextEpoch(); err != nil {
+		t.Fatal(err)
+	}
+	second := all()
+	if second[0].Tag == first[0].Tag || second[1].Tag == first[1].Tag {
+		t.Errorf("in another epoch the lines are %x, and were %x", second, first)
+	}
+	index, _ := theLines(t, o)
+	ended := second
+	ended[1].Until = 1
+	writeLines(t, o, index, ended)
+	if third := all(); third != second {
+		t.Errorf("the lines are %x, want %x, with another for the second, which has ended", third, second)
+	}
+	wantRecords(t, o, "afterwards")
+}
+
+// TestMACBack: an address that goes to another MAC and back is recorded each time, although its first line would be good for long.
+func TestMACBack(t *testing.T) {
+	moveTo(t, ownThread(t)[0])
+	o := load(t, Options{Mode: TC, Constants: limits{Refresh: time.Hour, MACChange: 20 * time.Millisecond}.constants()})
+	enter(t, o, loopback, 1)
+	for range 3 {
+		for _, mac := range []mac{podMAC, otherMAC} {
+			packet := frame(mac, typeIPv4, ipv4("10.0.0.1", 0))
+			poll(t, func() bool {
+				run(t, o, loopback, packet)
+				return len(records(t, o)) == 1
+			})
+			run(t, o, loopback, packet)
+			wantRecords(t, o, "the same MAC again")
 		}
 	}
+}
+
+// TestTornLines: a line whose halves were written by two CPUs is no line of any mapping. One CPU mixes the halves of all lines there are while
+// another sends packets of their mappings, which are all unknown: each makes a record.
+func TestTornLines(t *testing.T) {
+	cpus := ownThread(t)
+	moveTo(t, cpus[0])
+	o := load(t, Options{Mode: TC, RingBytes: 1 << 22, Constants: limits{Refresh: time.Hour, DataRate: Rate{1e9, 1e9}}.constants()})
+	enter(t, o, loopback, 1)
+	var frames [][]byte
+	var addresses []address
+	for vlan := range 16 {
+		frames = append(frames, frame(podMAC, typeIPv4, ipv4("10.0.0.1", 0), [2]int{typeVLAN, 1 + vlan}))
+		key := Address{loopback, 1, addr("10.0.0.1"), VLAN{Outer: uint16(1 + vlan)}}
+		addresses = append(addresses, key.key())
+	}
+	// The true lines of each mapping, at several times.
+	var index uint32
+	lines := make([][]line, len(frames))
+	for i, f := range frames {
+		for range 4 {
+			writeLines(t, o, index, lineSet{})
+			if err := o.remove(addresses); err != nil {
+				t.Fatal(err)
+			}
+			began := coarse(t)
+			poll(t, func() bool { return coarse(t) > began })
+			run(t, o, loopback, f)
+			var set lineSet
+			index, set = theLines(t, o)
+			lines[i] = append(lines[i], set[0])
+		}
+	}
+	records(t, o)
+
+	var all []line
+	for _, of := range lines {
+		all = append(all, of...)
+	}
+	tear := func(random *rand.Rand) (torn lineSet) {
+		for i := range torn {
+			a, b := random.IntN(len(all)), random.IntN(len(all)-1)
+			if b >= a {
+				b++
+			}
+			torn[i] = line{all[a].Tag, all[b].Until}
+		}
+		return torn
+	}
+	isTorn := func(set lineSet) bool {
+		return !slices.Contains(all, set[0]) && !slices.Contains(all, set[1])
+	}
+	done := make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		runtime.LockOSThread() // and it ends with this goroutine
+		var last unix.CPUSet
+		last.Set(cpus[len(cpus)-1])
+		if err := unix.SchedSetaffinity(0, &last); err != nil {
+			t.Error(err)
+		}
+		for random := rand.New(rand.NewPCG(1, 2)); ; {
+			select {
+			case <-done:
+				return
+			default:
+				if torn := tear(random); isTorn(torn) {
+					if err := o.collection.Maps["lines"].Put(index, &torn); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		}
+	})
+	const packets = 20_000
+	believed := 0
+	for i := range packets {
+		which := i % len(frames)
+		if err := o.addresses.Delete(&addresses[which]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			t.Fatal(err)
+		}
+		run(t, o, loopback, frames[which])
+		if len(records(t, o)) != 1 {
+			believed++
+		}
+	}
+	close(done)
+	writer.Wait()
+	if believed > 0 {
+		t.Errorf("%d of %d torn lines were believed", believed, packets)
+	}
+	// Whole ones are.
+	writeLines(t, o, index, lineSet{lines[3][0], lines[5][2]})
+	run(t, o, loopback, frames[3])
+	run(t, o, loopback, frames[5])
+	wantRecords(t, o, "mappings that have a line")
 }
 
 // TestTokenAfterFlood: a slot that knows that there is no token learns when there is one again, and what

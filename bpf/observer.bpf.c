@@ -30,9 +30,9 @@ static __always_inline enum left observe_ordinary(void *data, void *end, __u32 i
 	mapping->address.vlan = vlan;
 	switch (parse_ordinary(data, end, mapping)) {
 	case SENT_IPV4:
-		return saw_data(mapping, 0) ? TO_CAPTURE : NOTHING_LEFT;
+		return saw_data(mapping) ? TO_CAPTURE : NOTHING_LEFT;
 	case SENT_IPV6:
-		return saw_data(mapping, 1) ? TO_CAPTURE : NOTHING_LEFT;
+		return saw_data(mapping) ? TO_CAPTURE : NOTHING_LEFT;
 	case NOTHING:
 		return NOTHING_LEFT;
 	case NOT_ORDINARY:
@@ -51,7 +51,7 @@ static __always_inline void observe_finding(struct finding *finding)
 			    mapping->mac | (__u64)finding->said << KIND_AT, finding->to);
 	if (finding->sent) {
 		mapping->address.ip = finding->source;
-		saw_data(mapping, !is_ipv4(finding->source));
+		saw_data(mapping);
 	}
 }
 

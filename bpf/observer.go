@@ -31,7 +31,7 @@ type Observer struct {
 	// tableMu is locked after mu. It is not held while the kernel attaches or detaches, so that Forget
 	// does not wait for that.
 	tableMu  sync.Mutex
-	epoch    uint32
+	epoch    uint64
 	captured int // how many addresses are
 	unloaded bool
 }
@@ -123,7 +123,7 @@ func (o *Observer) Read(rec *Record) error {
 type Counters struct {
 	// RefusedData, RefusedAnnounced and RefusedAnswers found no token in their bucket. Tentative and
 	// gratuitous packets count as announced, refreshes by the kind of their packet. Of the data, up to 63
-	// packets of each family and CPU are counted only with the next ones.
+	// packets of each CPU are counted only with the next ones.
 	RefusedData, RefusedAnnounced, RefusedAnswers uint64
 	// RingFull packets found no room in the ring, because the reader is slow.
 	RingFull uint64
@@ -177,7 +177,7 @@ func (o *Observer) Close() error {
 	return errors.Join(errs...)
 }
 
-// nextEpoch invalidates the cache in the kernel.
+// nextEpoch invalidates the caches in the kernel.
 func (o *Observer) nextEpoch() error {
 	o.tableMu.Lock()
 	defer o.tableMu.Unlock()
@@ -186,9 +186,9 @@ func (o *Observer) nextEpoch() error {
 
 // renewEpoch does the work of nextEpoch. The caller holds tableMu.
 func (o *Observer) renewEpoch() error {
-	o.epoch++
+	o.epoch = oddNumber()
 	if err := o.collection.Variables["epoch"].Set(o.epoch); err != nil {
-		return fmt.Errorf("renew the epoch of the address cache: %w", err)
+		return fmt.Errorf("renew the epoch of the caches: %w", err)
 	}
 	return nil
 }

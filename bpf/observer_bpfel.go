@@ -76,14 +76,15 @@ type observerInterface struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	observerMapAddresses        = "addresses"
-	observerMapCache            = "cache"
 	observerMapCaptures         = "captures"
 	observerMapFrames           = "frames"
 	observerMapInsideCache      = "inside_cache"
 	observerMapInsideDevices    = "inside_devices"
 	observerMapInterfaces       = "interfaces"
 	observerMapIpv6Packets      = "ipv6_packets"
+	observerMapLines            = "lines"
 	observerMapRecords          = "records"
+	observerMapSlots            = "slots"
 	observerProgDupipDelivered  = "dupip_delivered"
 	observerProgDupipInside     = "dupip_inside"
 	observerProgDupipNetkit     = "dupip_netkit"
@@ -98,9 +99,11 @@ const (
 	observerVarDataFullNs       = "data_full_ns"
 	observerVarDataTokenNs      = "data_token_ns"
 	observerVarEpoch            = "epoch"
+	observerVarFloodedUntil     = "flooded_until"
 	observerVarRefreshFullNs    = "refresh_full_ns"
 	observerVarRefreshNs        = "refresh_ns"
 	observerVarRefreshTokenNs   = "refresh_token_ns"
+	observerVarSecrets          = "secrets"
 	observerVarShareFullNs      = "share_full_ns"
 	observerVarShareTokenNs     = "share_token_ns"
 	observerVarSolicitMac       = "solicit_mac"
@@ -161,14 +164,15 @@ type observerProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type observerMapSpecs struct {
 	Addresses     *ebpf.MapSpec `ebpf:"addresses"`
-	Cache         *ebpf.MapSpec `ebpf:"cache"`
 	Captures      *ebpf.MapSpec `ebpf:"captures"`
 	Frames        *ebpf.MapSpec `ebpf:"frames"`
 	InsideCache   *ebpf.MapSpec `ebpf:"inside_cache"`
 	InsideDevices *ebpf.MapSpec `ebpf:"inside_devices"`
 	Interfaces    *ebpf.MapSpec `ebpf:"interfaces"`
 	Ipv6Packets   *ebpf.MapSpec `ebpf:"ipv6_packets"`
+	Lines         *ebpf.MapSpec `ebpf:"lines"`
 	Records       *ebpf.MapSpec `ebpf:"records"`
+	Slots         *ebpf.MapSpec `ebpf:"slots"`
 }
 
 // observerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -184,9 +188,11 @@ type observerVariableSpecs struct {
 	DataFullNs       *ebpf.VariableSpec `ebpf:"data_full_ns"`
 	DataTokenNs      *ebpf.VariableSpec `ebpf:"data_token_ns"`
 	Epoch            *ebpf.VariableSpec `ebpf:"epoch"`
+	FloodedUntil     *ebpf.VariableSpec `ebpf:"flooded_until"`
 	RefreshFullNs    *ebpf.VariableSpec `ebpf:"refresh_full_ns"`
 	RefreshNs        *ebpf.VariableSpec `ebpf:"refresh_ns"`
 	RefreshTokenNs   *ebpf.VariableSpec `ebpf:"refresh_token_ns"`
+	Secrets          *ebpf.VariableSpec `ebpf:"secrets"`
 	ShareFullNs      *ebpf.VariableSpec `ebpf:"share_full_ns"`
 	ShareTokenNs     *ebpf.VariableSpec `ebpf:"share_token_ns"`
 	SolicitMac       *ebpf.VariableSpec `ebpf:"solicit_mac"`
@@ -214,27 +220,29 @@ func (o *observerObjects) Close() error {
 // It can be passed to loadObserverObjects or ebpf.CollectionSpec.LoadAndAssign.
 type observerMaps struct {
 	Addresses     *ebpf.Map `ebpf:"addresses"`
-	Cache         *ebpf.Map `ebpf:"cache"`
 	Captures      *ebpf.Map `ebpf:"captures"`
 	Frames        *ebpf.Map `ebpf:"frames"`
 	InsideCache   *ebpf.Map `ebpf:"inside_cache"`
 	InsideDevices *ebpf.Map `ebpf:"inside_devices"`
 	Interfaces    *ebpf.Map `ebpf:"interfaces"`
 	Ipv6Packets   *ebpf.Map `ebpf:"ipv6_packets"`
+	Lines         *ebpf.Map `ebpf:"lines"`
 	Records       *ebpf.Map `ebpf:"records"`
+	Slots         *ebpf.Map `ebpf:"slots"`
 }
 
 func (m *observerMaps) Close() error {
 	return _ObserverClose(
 		m.Addresses,
-		m.Cache,
 		m.Captures,
 		m.Frames,
 		m.InsideCache,
 		m.InsideDevices,
 		m.Interfaces,
 		m.Ipv6Packets,
+		m.Lines,
 		m.Records,
+		m.Slots,
 	)
 }
 
@@ -251,9 +259,11 @@ type observerVariables struct {
 	DataFullNs       *ebpf.Variable `ebpf:"data_full_ns"`
 	DataTokenNs      *ebpf.Variable `ebpf:"data_token_ns"`
 	Epoch            *ebpf.Variable `ebpf:"epoch"`
+	FloodedUntil     *ebpf.Variable `ebpf:"flooded_until"`
 	RefreshFullNs    *ebpf.Variable `ebpf:"refresh_full_ns"`
 	RefreshNs        *ebpf.Variable `ebpf:"refresh_ns"`
 	RefreshTokenNs   *ebpf.Variable `ebpf:"refresh_token_ns"`
+	Secrets          *ebpf.Variable `ebpf:"secrets"`
 	ShareFullNs      *ebpf.Variable `ebpf:"share_full_ns"`
 	ShareTokenNs     *ebpf.Variable `ebpf:"share_token_ns"`
 	SolicitMac       *ebpf.Variable `ebpf:"solicit_mac"`

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"cmp"
+	"crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -73,6 +74,9 @@ func (o Options) apply(spec *ebpf.CollectionSpec) error {
 	}
 	var solicitMAC [8]byte
 	copy(solicitMAC[:], o.SolicitMAC[:])
+	if err := spec.Variables["secrets"].Set(secrets()); err != nil {
+		return fmt.Errorf("set the secrets: %w", err)
+	}
 	constants := map[string]uint64{"tick_ns": uint64(tick.Nano()), "solicit_mac": binary.LittleEndian.Uint64(solicitMAC[:])}
 	maps.Copy(constants, o.Constants)
 	for name, value := range constants {
@@ -81,4 +85,19 @@ func (o Options) apply(spec *ebpf.CollectionSpec) error {
 		}
 	}
 	return nil
+}
+
+// secrets are what the digests of include/cache.h are made with.
+func secrets() (all [9]uint64) {
+	for i := range all {
+		all[i] = oddNumber()
+	}
+	return all
+}
+
+// oddNumber returns an odd number that nobody can guess.
+func oddNumber() uint64 {
+	var bytes [8]byte
+	_, _ = rand.Read(bytes[:]) // never fails
+	return binary.LittleEndian.Uint64(bytes[:]) | 1
 }

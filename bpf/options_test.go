@@ -338,7 +338,7 @@ func TestNoPadding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"address", "mapping", "known", "seen", "bucket", "interface", "cached", "cache_set", "ipv6_packet", "packet", "finding", "inside_device", "inside_slot"} {
+	for _, name := range []string{"address", "mapping", "known", "seen", "bucket", "interface", "line", "line_set", "slot", "ipv6_packet", "packet", "finding", "inside_device", "inside_slot"} {
 		var s *btf.Struct
 		if err := spec.Types.TypeByName(name, &s); err != nil {
 			t.Fatalf("struct %s: %v", name, err)

@@ -66,10 +66,8 @@ func moveTo(t *testing.T, cpu int) {
 	}
 }
 
-// TestOncePerAddress: known addresses are not recorded again, new ones at once. On one CPU, because another's
-// cache may have the MAC of before the change.
+// TestOncePerAddress: known addresses are not recorded again, new ones at once.
 func TestOncePerAddress(t *testing.T) {
-	moveTo(t, ownThread(t)[0])
 	o := load(t, Options{Mode: TC, Constants: limits{Refresh: time.Hour}.constants()})
 	enter(t, o, loopback, 1)
 	a, b := ipv4Frame("10.0.0.1"), ipv4Frame("10.0.0.2")

@@ -2,8 +2,8 @@
 
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-3-Clause) */
 
-/* A cache of the hash maps by ifindex and family: most interfaces have one address of each family,
- * so that a packet needs one array lookup and no hashing. */
+/* Two caches of the hash maps, so that most packets need one array lookup and no hashing by the
+ * kernel: of addresses that are known, and of interfaces. */
 #ifndef DUPIP_CACHE_H
 #define DUPIP_CACHE_H
 
@@ -12,29 +12,28 @@
 #include "bucket.h"
 #include "config.h"
 
-/* A data source of one interface and family, and what refuses others of them. */
-struct cached {
-	struct mapping mapping;
-	__u64 owner; /* the ifindex, and in the upper half the epoch */
-	__u64 until_ns;
-	struct bucket bucket; /* a copy of the interface's bucket for data, when it was empty */
-	__u64 refused;	      /* packets that are not counted at the interface yet */
+/* A mapping that needs no record before a time. Of the mapping there is only a digest, so that a
+ * line is small and a packet compares one number. All CPUs write to the same lines without a lock;
+ * a line whose halves come from two writers has a tag that fits neither. */
+struct line {
+	__u64 tag;   /* of the digest and until */
+	__u64 until; /* in ns; the lowest EPOCH_BITS are those of the epoch */
 };
 
-/* Two interfaces with one set have a slot each. A third one has none while these are live: if they
- * replaced each other, all would be slow. */
-struct cache_set {
-	struct cached slots[2];
+/* A third mapping with the same set has no line while these are live: if they replaced each other,
+ * all would be slow. */
+struct line_set {
+	struct line lines[2];
 };
 
-enum { CACHE_SETS = 1024, MAX_UNCOUNTED = 63 };
+enum { LINE_SETS = 32768, EPOCH_BITS = 20 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, CACHE_SETS);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LINE_SETS);
 	__type(key, __u32);
-	__type(value, struct cache_set);
-} cache SEC(".maps");
+	__type(value, struct line_set);
+} lines SEC(".maps");
 
 /* A coarse clock, in nanoseconds since some time before boot. The kernel inlines the helper as one
  * load, while a helper that reads CLOCK_MONOTONIC_COARSE costs as much as all else for a packet. */
@@ -43,59 +42,119 @@ static __always_inline __u64 coarse_now(void)
 	return bpf_jiffies64() * tick_ns;
 }
 
-static __always_inline struct cache_set *find_set(__u32 ifindex, int is_ipv6)
+/* Each part of 32 bits times a secret number: for two different mappings, which a pod may choose,
+ * the digests are equal with less than 1 in 2^32 of all secrets (multilinear hashing; Lemire and
+ * Kaser, Strongly universal string hashing is fast, 2014). The generation of the interface is not
+ * in it, because each has epochs of its own.
+ *
+ * The epoch is read before anything that is stored under the digest: when user space changes one of
+ * those afterwards, it renews the epoch, and the line is not used. */
+static __always_inline __u64 digest_of(const struct address *address, __u64 mac, __u64 epoch_then)
 {
-	__u32 index = (ifindex * 2 + is_ipv6) % CACHE_SETS;
+	__u64 digest = epoch_then;
 
-	return bpf_map_lookup_elem(&cache, &index);
+	digest += (__u32)address->ip.high * secrets[0] + (address->ip.high >> 32) * secrets[1];
+	digest += (__u32)address->ip.low * secrets[2] + (address->ip.low >> 32) * secrets[3];
+	digest += (__u32)mac * secrets[4] + (mac >> 32) * secrets[5];
+	return digest + (__u32)address->interface * secrets[6] + address->vlan * secrets[7];
 }
 
-/* The owner of a slot that is filled now. It is read before anything that goes into the slot: when
- * user space changes one of those afterwards, it renews the epoch, and the slot is not used. */
-static __always_inline __u64 owner_now(__u32 ifindex)
+/* The 256 addresses of a block that differ in the last byte have neighbouring lines, because a
+ * node's pods often have such addresses; the blocks are spread by the golden ratio. */
+static __always_inline struct line_set *find_lines(struct ip ip)
 {
-	return ifindex | (__u64)epoch << 32;
+	__u64 low = __builtin_bswap64(ip.low), block = (low >> 8) + (ip.high << 24);
+	__u32 index = (block * 0x9e3779b97f4a7c15ULL >> 49) + (low & 0xff);
+
+	index %= LINE_SETS;
+	return bpf_map_lookup_elem(&lines, &index);
 }
 
-static __always_inline int is_live(const struct cached *slot, __u64 owner, __u64 now)
+static __always_inline __u64 tag_of(__u64 digest, __u64 until)
 {
-	return slot->owner >> 32 == owner >> 32 && now < slot->until_ns;
+	return digest + until * secrets[8];
 }
 
-/* Returns the slot that an interface has, or else may take. */
-static __always_inline struct cached *find_slot(struct cache_set *set, __u64 owner, __u64 now)
+static __always_inline int is_valid(const struct line *line, __u64 digest, __u64 now)
 {
-	struct cached *first = &set->slots[0], *second = &set->slots[1];
+	__u64 until = line->until;
 
-	if (first->owner == owner || (second->owner != owner && !is_live(first, owner, now)))
-		return first;
-	return second->owner == owner || !is_live(second, owner, now) ? second : 0;
+	return now < until && line->tag == tag_of(digest, until);
 }
 
-static __always_inline void fill_slot(struct cached *slot, const struct mapping *mapping,
-				      __u64 owner, __u64 until_ns)
+/* Whether a mapping needs no record. */
+static __always_inline int has_line(const struct line_set *set, __u64 digest, __u64 now)
 {
-	/* until_ns last: an interrupt that reads a half-written slot finds it expired. */
-	slot->until_ns = 0;
-	barrier();
-	slot->mapping = *mapping;
-	slot->owner = owner;
-	slot->bucket.full_at = 0;
-	slot->refused = 0;
-	barrier();
-	slot->until_ns = until_ns;
+	return is_valid(&set->lines[0], digest, now) || is_valid(&set->lines[1], digest, now);
 }
 
-static __always_inline int is_equal(const struct mapping *a, const struct mapping *b)
+static __always_inline void clear_line(struct line_set *set, __u64 digest)
 {
-	return a->address.ip.low == b->address.ip.low && a->address.ip.high == b->address.ip.high &&
-	       a->address.vlan == b->address.vlan && a->mac == b->mac;
+	for (int i = 0; i < 2; i++)
+		if (is_valid(&set->lines[i], digest, 0))
+			set->lines[i].until = 0;
+}
+
+static __always_inline int is_live(const struct line *line, __u64 epoch_then, __u64 now)
+{
+	return now < line->until && !((line->until ^ epoch_then) & ((1 << EPOCH_BITS) - 1));
+}
+
+static __always_inline void fill_line(struct line_set *set, __u64 digest, __u64 epoch_then,
+				      __u64 now, __u64 until)
+{
+	struct line *line = &set->lines[0];
+
+	if (is_live(line, epoch_then, now) && is_live(++line, epoch_then, now))
+		return;
+	until = until >> EPOCH_BITS << EPOCH_BITS | (epoch_then & ((1 << EPOCH_BITS) - 1));
+	line->tag = tag_of(digest, until);
+	line->until = until;
+}
+
+/* What a CPU knows of an interface. */
+struct slot {
+	__u64 epoch;
+	__u32 ifindex, generation;
+	struct bucket bucket; /* a copy of the interface's bucket for data, when it was empty */
+	__u64 refused;	      /* packets that are not counted at the interface yet */
+};
+
+enum { SLOTS = 1024, MAX_UNCOUNTED = 63 };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, struct slot);
+} slots SEC(".maps");
+
+static __always_inline struct slot *find_slot(__u32 ifindex)
+{
+	__u32 index = ifindex % SLOTS;
+
+	return bpf_map_lookup_elem(&slots, &index);
+}
+
+/* Whether a slot is that of an interface. */
+static __always_inline int is_of(const struct slot *slot, __u32 ifindex, __u64 epoch_then)
+{
+	return slot->epoch == epoch_then && slot->ifindex == ifindex;
+}
+
+/* Whether an interface has no token for an unknown source. */
+static __always_inline int floods(__u32 ifindex, __u64 epoch_then, __u64 now)
+{
+	struct slot *slot = find_slot(ifindex);
+
+	return slot && is_of(slot, ifindex, epoch_then) &&
+	       !bucket_look(&slot->bucket, now, (struct rate){data_token_ns, data_full_ns});
 }
 
 /* Whether there is no token for an unknown source. A flood of them needs to find neither the
  * interface nor, once more, the address. Others only take tokens from the bucket, so that it is as
  * empty as its copy. The interface counts these packets later, up to MAX_UNCOUNTED at once. */
-static __always_inline int is_refused(struct cached *slot, __u64 now)
+static __always_inline int is_refused(struct slot *slot, __u64 now)
 {
 	if (slot->refused == MAX_UNCOUNTED ||
 	    bucket_look(&slot->bucket, now, (struct rate){data_token_ns, data_full_ns}))

@@ -35,13 +35,19 @@ static __always_inline int is_ours(__u64 mac)
 	return solicit_mac && ((mac ^ solicit_mac) & 0xffffff) == 0;
 }
 
-/* User space increments it with every attach and detach. A cache slot is valid for one epoch only.
- * So a slot of a deleted interface is not used for the next interface with the same ifindex, and
- * that needs no map lookup for each packet. */
-volatile __u32 epoch;
+/* Odd random numbers, for the digests of cache.h. */
+const volatile __u64 secrets[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
 
-/* How many addresses are captured, see capture.h. After an increment user space increments the
- * epoch: an address that is captured has no slot. So one that has a slot is not looked up. */
+/* A random odd number that user space renews with every attach and detach. What is cached is
+ * valid for one epoch only. So nothing of a deleted interface is used for the next interface with
+ * the same ifindex, and that needs no map lookup for each packet. */
+volatile __u64 epoch;
+
+/* Until when an interface has no token for an unknown source. The program sets it. */
+volatile __u64 flooded_until;
+
+/* How many addresses are captured, see capture.h. After an increment user space renews the
+ * epoch: an address that is captured has no line. So one that has a line is not looked up. */
 volatile __u32 capturing;
 
 #endif

@@ -28,7 +28,7 @@ struct {
  * one epoch. */
 struct inside_slot {
 	struct inside_device device;
-	__u32 epoch, number;
+	__u64 epoch, number;
 };
 
 enum { INSIDE_SLOTS = 1024 };
@@ -45,7 +45,8 @@ static __always_inline __u32 find_number(struct __sk_buff *skb)
 {
 	struct sk_buff *kernel_skb = bpf_cast_to_kern_ctx(skb);
 	__u64 netns = kernel_skb->dev->nd_net.net->net_cookie, ifindex = skb->ifindex;
-	__u32 index = (netns + ifindex) % INSIDE_SLOTS, now = epoch, *number;
+	__u32 index = (netns + ifindex) % INSIDE_SLOTS, *number;
+	__u64 now = epoch;
 	struct inside_slot *slot = bpf_map_lookup_elem(&inside_cache, &index);
 	struct inside_device device;
 

@@ -31,8 +31,8 @@ typedef unsigned long long __u64;
 #define be32(x) ((__u32)__builtin_bswap32(x))
 
 enum { BPF_ANY = 0, BPF_F_NO_PREALLOC = 1 };
-enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_PERCPU_ARRAY = 6, BPF_MAP_TYPE_LRU_HASH = 9 };
-enum { BPF_MAP_TYPE_RINGBUF = 27 };
+enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_ARRAY = 6 };
+enum { BPF_MAP_TYPE_LRU_HASH = 9, BPF_MAP_TYPE_RINGBUF = 27 };
 enum { TC_ACT_UNSPEC = -1, XDP_PASS = 2, PACKET_OUTGOING = 4 };
 
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;

@@ -113,6 +113,30 @@ static __always_inline struct interface *find_interface(struct mapping *mapping)
 	return interface;
 }
 
+/* Makes a slot that of an interface, unless another has packets to count there. The epoch is one
+ * that was read before the interface was found. */
+static __always_inline int take_slot(struct slot *slot, __u32 ifindex, __u64 epoch_then,
+				     struct interface *interface)
+{
+	if (is_of(slot, ifindex, epoch_then)) {
+		add(interface->refused_data, slot->refused);
+		slot->refused = 0;
+		return 1;
+	}
+	if (slot->epoch == epoch_then && slot->refused)
+		return 0;
+	/* The epoch last: an interrupt that reads a half-written slot finds it expired. */
+	slot->epoch = 0;
+	barrier();
+	slot->ifindex = ifindex;
+	slot->generation = interface->generation;
+	slot->bucket.full_at = 0;
+	slot->refused = 0;
+	barrier();
+	slot->epoch = epoch_then;
+	return 1;
+}
+
 /* Reserves a record if the bucket has a token for it. It takes the token, and the caller stores the
  * address, only if the ring has room; otherwise the record would be lost and not only delayed. The
  * caller stores the address before it sends the record, so that the reader of the record finds the
@@ -158,50 +182,50 @@ static __always_inline struct record *make_due_record(const struct seen *seen,
 __noinline int record_data(__u64 high, __u64 low, __u64 ifindex, __u64 vlan, __u64 mac)
 {
 	struct mapping mapping = {{{high, low}, ifindex, vlan}, mac};
-	__u64 now = coarse_now(), owner = owner_now(ifindex);
-	struct cache_set *set = find_set(ifindex, !is_ipv4(mapping.address.ip));
+	__u64 epoch_then = epoch, now = coarse_now();
+	__u64 digest = digest_of(&mapping.address, mac, epoch_then), seen = now;
+	struct line_set *set = find_lines(mapping.address.ip);
+	struct slot *slot = find_slot(ifindex);
 	struct interface *interface;
 	struct known fresh = {};
-	struct cached *slot;
 	struct known *known;
 	struct record *record;
+	int has_slot;
 
-	if (!set || !ip_counts(mapping.address.ip))
+	if (!set || !slot || !ip_counts(mapping.address.ip))
 		return 0;
 	interface = find_interface(&mapping);
 	if (!interface)
 		return 0;
-	slot = find_slot(set, owner, now);
-	/* Else clang tests slot for 0 once, and the verifier of Linux 5.10 does not keep the
-	 * result. */
-	asm volatile("" : "+r"(slot));
-	if (slot && slot->owner == owner && slot->refused) {
-		add(interface->refused_data, slot->refused);
-		slot->refused = 0;
-	}
+	has_slot = take_slot(slot, ifindex, epoch_then, interface);
 	known = bpf_map_lookup_elem(&addresses, &mapping.address);
 	if (known && is_quiet(&known->data, mac, now)) {
 		if (known->data.mac != mac)
 			return 0;
-		now = known->data.at_ns;
+		seen = known->data.at_ns;
 	} else {
 		record = make_due_record(known ? &known->data : 0, interface, &interface->data,
 					 (struct rate){data_token_ns, data_full_ns}, now,
 					 &interface->refused_data);
 		if (!record) {
-			if (slot && slot->owner == owner)
+			if (has_slot)
 				slot->bucket = interface->data;
+			flooded_until = now + data_token_ns;
 			return 0;
 		}
 		fresh.data = (struct seen){mac, now};
-		if (known)
+		if (known) {
+			if (known->data.mac != mac)
+				clear_line(set, digest_of(&mapping.address, known->data.mac,
+							  epoch_then));
 			known->data = fresh.data;
-		else
+		} else {
 			bpf_map_update_elem(&addresses, &mapping.address, &fresh, BPF_ANY);
+		}
 		send_record(record, &mapping, KIND_DATA, 0);
 	}
-	if (slot && !is_captured(&mapping.address))
-		fill_slot(slot, &mapping, owner, now + refresh_ns);
+	if (!is_captured(&mapping.address))
+		fill_line(set, digest, epoch_then, now, seen + refresh_ns);
 	return 0;
 }
 
@@ -228,13 +252,12 @@ static __always_inline void record_announcement(struct mapping *mapping,
 }
 
 /* Records an answer even if the address is known: verification needs an answer that comes right
- * after a gratuitous ARP. It uses the fine clock, because a tick of the coarse one is as long as
- * two answers. */
+ * after a gratuitous ARP. */
 static __always_inline void record_answer(struct mapping *mapping, struct interface *interface,
 					  __u64 to)
 {
 	struct rate rate = {answer_token_ns, answer_full_ns};
-	__u64 now = bpf_ktime_get_ns();
+	__u64 now = coarse_now();
 	struct bucket *bucket = &interface->answers, *share = 0;
 	__u64 hash, full_at = 0;
 	struct record *record;
@@ -294,31 +317,30 @@ __noinline int record_said(__u64 high, __u64 low, __u64 place, __u64 mac, __u64 
 
 /* The fast path: an IPv4 or IPv6 packet with this source.
  *
- * A slot keeps its address until that is due again, also when the interface sends from others: of
- * two that alternate one is fast then; if they replaced each other, both would be slow. A slot of
- * the right interface and epoch has the right generation, so that other addresses need one lookup
- * in the hash of addresses and none in that of interfaces.
+ * A slot has the right generation, so that an address without a line needs one lookup in the hash
+ * of addresses and none in that of interfaces.
  *
- * Returns 0 if the address has a slot: then it is not captured, and the packet is done. */
-static __always_inline int saw_data(struct mapping *mapping, int is_ipv6)
+ * Returns 0 if the address has a line: then it is not captured, and the packet is done. */
+static __always_inline int saw_data(struct mapping *mapping)
 {
 	__u32 ifindex = mapping->address.interface;
-	struct cache_set *set = find_set(ifindex, is_ipv6);
-	__u64 now = coarse_now(), owner = owner_now(ifindex);
-	struct cached *slot;
+	__u64 epoch_then = epoch, now = coarse_now();
+	struct line_set *set = 0;
 	struct known *known;
+	struct slot *slot;
 
-	if (!set)
-		return 0;
-	slot = &set->slots[0];
-	if (slot->owner != owner)
-		slot = &set->slots[1];
-	if (slot->owner == owner && now < slot->until_ns) {
-		if (is_equal(&slot->mapping, mapping))
+	if (likely(now >= flooded_until) || !floods(ifindex, epoch_then, now)) {
+		set = find_lines(mapping->address.ip);
+		if (!set ||
+		    has_line(set, digest_of(&mapping->address, mapping->mac, epoch_then), now))
 			return 0;
-		mapping->address.interface = slot->mapping.address.interface;
+	}
+	slot = find_slot(ifindex);
+	if (slot && is_of(slot, ifindex, epoch_then)) {
+		with_generation(mapping, slot->generation);
 		known = bpf_map_lookup_elem(&addresses, &mapping->address);
-		if (known ? is_quiet(&known->data, mapping->mac, now)
+		if (known ? is_quiet(&known->data, mapping->mac, now) &&
+				    (!set || known->data.mac != mapping->mac)
 			  : !ip_counts(mapping->address.ip) || is_refused(slot, now))
 			return 1;
 	}
