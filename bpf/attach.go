@@ -34,6 +34,9 @@ type AttachOptions struct {
 	Netkit bool
 	// Inside is the device to attach to, if it is in another netns. In TCX mode only.
 	Inside *Inside
+	// Early observes the interface by the socket of [Observer.OpenEarly], which must be open, until Attach is called again for it, with
+	// the same Generation and without Early. What is observed by then is not recorded once more, and the counters go on.
+	Early bool
 }
 
 // hook is a program at one interface, in one of the three modes.
@@ -52,6 +55,7 @@ const (
 	Detached State = "detached" // it was removed, or the interface is gone
 	Attached State = "attached" // it sees every packet first
 	Shadowed State = "shadowed" // another program runs before it and may drop packets
+	Early    State = "early"    // without a program, see [AttachOptions].Early
 )
 
 // Attachment is the observer's program at one interface. Its methods are safe for concurrent use.
@@ -91,6 +95,14 @@ func (o *Observer) Attach(ifindex int, opts AttachOptions) (_ *Attachment, err e
 		return nil, fmt.Errorf("%w: an ifindex is from 1 to %d", ErrGone, math.MaxInt32)
 	}
 	if old := o.attached[ifindex]; old != nil {
+		if _, early := old.hook.(earlyHook); early && !old.closing && !opts.Early && old.generation == opts.Generation {
+			hook, err := o.attachHook(ifindex, opts)
+			if err != nil {
+				return nil, errors.Join(err, old.close())
+			}
+			old.hook = hook
+			return old, nil
+		}
 		if !old.closing {
 			state, err := old.hook.state(nil)
 			if err != nil {
@@ -127,6 +139,10 @@ func (o *Observer) Attach(ifindex int, opts AttachOptions) (_ *Attachment, err e
 
 func (o *Observer) attachHook(ifindex int, opts AttachOptions) (hook, error) {
 	switch {
+	case opts.Early && (opts.Inside != nil || o.early == nil):
+		return nil, fmt.Errorf("observe it early: %w", ebpf.ErrNotSupported)
+	case opts.Early:
+		return earlyHook{o, ifindex}, nil
 	case opts.Inside != nil:
 		return o.attachInside(ifindex, opts.Inside)
 	case o.mode == TC:

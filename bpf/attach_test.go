@@ -94,7 +94,7 @@ func waitFor(t *testing.T, o *Observer, want ...said) []Record {
 // TestRealFrames sends frames through real devices. At a veth a tag arrives in the metadata of the packet under
 // tcx and tc, in the packet under XDP.
 func TestRealFrames(t *testing.T) {
-	everywhere(t, func(t *testing.T, o *Observer, p *pod) {
+	everyWay(t, func(t *testing.T, o *Observer, p *pod) {
 		p.attach(t, o, 42)
 		v4 := ipv4("10.0.0.7", 0)
 		for _, c := range []struct {
@@ -128,7 +128,7 @@ func TestRealFrames(t *testing.T) {
 // TestRingFrames sends frames as a packet socket with a TX ring does: of their headers only the first
 // 14 bytes are linear when they arrive.
 func TestRingFrames(t *testing.T) {
-	everywhere(t, func(t *testing.T, o *Observer, p *pod) {
+	everyWay(t, func(t *testing.T, o *Observer, p *pod) {
 		p.attach(t, o, 1)
 		global := addr("2001:db8::1")
 		for _, c := range []struct {

@@ -139,6 +139,7 @@ type pod struct {
 	socket  *os.File   // a packet socket on eth0
 	peer    int        // ifindex of eth0
 	gateway *namespace // who has hostIP, if not the test's netns
+	early   bool       // observe it without a program
 	kind    insideKind // of eth0, if its end is not here
 }
 
@@ -216,7 +217,13 @@ func (p *pod) open(t testing.TB) {
 // attach attaches the observer to what leads to the pod.
 func (p *pod) attach(t *testing.T, o *Observer, generation uint32) *Attachment {
 	t.Helper()
-	a, err := o.Attach(p.ifindex, p.options(generation))
+	opts := p.options(generation)
+	if opts.Early = p.early; opts.Early {
+		if err := o.OpenEarly(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, err := o.Attach(p.ifindex, opts)
 	if err != nil {
 		t.Fatal(err)
 	}

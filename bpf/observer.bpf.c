@@ -11,14 +11,12 @@
 #include "include/kernel.h"
 #include "include/capture.h"
 #include "include/delivered.h"
+#include "include/early.h"
 #include "include/inside.h"
 #include "include/ndp.h"
 #include "include/netkit.h"
 #include "include/parse.h"
 #include "include/table.h"
-
-/* Enough for two tags and the header of IPv6 or ARP. */
-enum { PULL_BYTES = 64 };
 
 enum left { NOTHING_LEFT, TO_CAPTURE, TO_PARSE };
 
@@ -41,39 +39,20 @@ static __always_inline enum left observe_ordinary(void *data, void *end, __u32 i
 	return TO_PARSE;
 }
 
-static __always_inline void observe_finding(struct finding *finding)
-{
-	struct mapping *mapping = &finding->mapping;
-
-	if (finding->said)
-		record_said(mapping->address.ip.high, mapping->address.ip.low,
-			    (__u32)mapping->address.interface | mapping->address.vlan << 32,
-			    mapping->mac | (__u64)finding->said << KIND_AT, finding->to);
-	if (finding->sent) {
-		mapping->address.ip = finding->source;
-		saw_data(mapping);
-	}
-}
-
 /* For tcx and for cls_bpf: TC_ACT_UNSPEC, which is TCX_NEXT, passes the packet to the next program
  * or filter. Any other verdict would end the chain before the programs after us. */
 static __always_inline int observe_skb(struct __sk_buff *skb, __u32 ifindex)
 {
 	void *data = (void *)(long)skb->data;
 	void *end = (void *)(long)skb->data_end;
-	/* The kernel has moved the outer tag of a packet that enters here before any tc program
-	 * runs. One that leaves has here what a VLAN device set, and in it what its sender wrote.
-	 */
-	int tags = skb->vlan_present ? 1 : 0;
-	__u32 vlan = tags ? add_tag(0, skb->vlan_tci) : 0;
-	struct ipv6_packet *ipv6;
+	struct packet packet = {data, end, ifindex};
 	enum verdict verdict;
 	struct mapping mapping;
 	struct finding finding;
-	struct packet packet;
 	enum left left;
 
-	left = observe_ordinary(data, end, ifindex, vlan, &mapping);
+	take_tag(skb, &packet);
+	left = observe_ordinary(data, end, ifindex, packet.vlan, &mapping);
 	if (likely(left == NOTHING_LEFT))
 		return TC_ACT_UNSPEC;
 	if (left == TO_CAPTURE) {
@@ -83,7 +62,6 @@ static __always_inline int observe_skb(struct __sk_buff *skb, __u32 ifindex)
 		goto capture;
 	}
 
-	packet = (struct packet){data, end, ifindex, vlan, tags};
 	verdict = parse(&packet, &finding);
 	if (verdict == SHORT) {
 		/* A packet socket with a TX ring sends frames in which only the Ethernet header is
@@ -94,17 +72,8 @@ static __always_inline int observe_skb(struct __sk_buff *skb, __u32 ifindex)
 		packet.end = (void *)(long)skb->data_end;
 		verdict = parse(&packet, &finding);
 	}
-	if (verdict == PERHAPS_NDP && (ipv6 = the_ipv6_packet())) {
-		__u32 size = skb->len - finding.ipv6_at;
-
-		ipv6->size = size;
-		if (size > IPV6_BYTES)
-			size = IPV6_BYTES;
-		asm volatile("" : "+r"(size)); /* the verifier must see that it is not 0 */
-		if (size >= sizeof(ipv6->header) &&
-		    !bpf_skb_load_bytes(skb, finding.ipv6_at, ipv6->bytes, size))
-			find_ndp(ipv6, &finding);
-	}
+	if (verdict == PERHAPS_NDP)
+		load_ndp(skb, &finding);
 capture:
 	if (unlikely(capturing))
 		capture_skb(skb, &finding);

@@ -27,6 +27,7 @@ type Observer struct {
 	attached map[int]*Attachment
 	closed   bool
 	more     map[string]more // by the program's name
+	early    *Watch          // nil if it is not open
 
 	// tableMu is locked after mu. It is not held while the kernel attaches or detaches, so that Forget
 	// does not wait for that.
@@ -162,6 +163,7 @@ func (o *Observer) Close() error {
 	for _, attachment := range o.attached {
 		errs = append(errs, attachment.close())
 	}
+	errs = append(errs, o.closeEarly())
 	for _, m := range o.more {
 		if m.Collection != nil {
 			m.Close()

@@ -86,6 +86,7 @@ const (
 	observerMapRecords          = "records"
 	observerMapSlots            = "slots"
 	observerProgDupipDelivered  = "dupip_delivered"
+	observerProgDupipEarly      = "dupip_early"
 	observerProgDupipInside     = "dupip_inside"
 	observerProgDupipNetkit     = "dupip_netkit"
 	observerProgDupipObserver   = "dupip_observer"
@@ -153,6 +154,7 @@ type observerSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type observerProgramSpecs struct {
 	DupipDelivered *ebpf.ProgramSpec `ebpf:"dupip_delivered"`
+	DupipEarly     *ebpf.ProgramSpec `ebpf:"dupip_early"`
 	DupipInside    *ebpf.ProgramSpec `ebpf:"dupip_inside"`
 	DupipNetkit    *ebpf.ProgramSpec `ebpf:"dupip_netkit"`
 	DupipObserver  *ebpf.ProgramSpec `ebpf:"dupip_observer"`
@@ -275,6 +277,7 @@ type observerVariables struct {
 // It can be passed to loadObserverObjects or ebpf.CollectionSpec.LoadAndAssign.
 type observerPrograms struct {
 	DupipDelivered *ebpf.Program `ebpf:"dupip_delivered"`
+	DupipEarly     *ebpf.Program `ebpf:"dupip_early"`
 	DupipInside    *ebpf.Program `ebpf:"dupip_inside"`
 	DupipNetkit    *ebpf.Program `ebpf:"dupip_netkit"`
 	DupipObserver  *ebpf.Program `ebpf:"dupip_observer"`
@@ -284,6 +287,7 @@ type observerPrograms struct {
 func (p *observerPrograms) Close() error {
 	return _ObserverClose(
 		p.DupipDelivered,
+		p.DupipEarly,
 		p.DupipInside,
 		p.DupipNetkit,
 		p.DupipObserver,

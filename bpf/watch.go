@@ -2,9 +2,11 @@ package bpf
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,19 +26,29 @@ func (o *Observer) Watch(ifindex int) (*Watch, error) {
 	if err != nil {
 		return nil, err
 	}
+	return openFilter(more.Programs["dupip_delivered"], ifindex, false)
+}
+
+// openFilter opens a packet socket on an interface, or on all devices with 0, and runs the program as its filter; on received packets only,
+// if asked.
+func openFilter(program *ebpf.Program, ifindex int, received bool) (*Watch, error) {
 	// With protocol 0 the socket receives nothing, until it has its filter.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open a packet socket to watch interface %d: %w", ifindex, err)
+		return nil, fmt.Errorf("open a packet socket: %w", err)
 	}
 	w := &Watch{fd}
-	if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ATTACH_BPF, more.Programs["dupip_delivered"].FD()); err == nil {
+	err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ATTACH_BPF, program.FD())
+	if err == nil && received {
+		// Else the kernel would clone each packet that is sent.
+		err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
+	}
+	if err == nil {
 		all := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ALL))
 		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: ifindex})
 	}
 	if err != nil {
-		w.Close()
-		return nil, fmt.Errorf("watch interface %d: %w", ifindex, err)
+		return nil, errors.Join(fmt.Errorf("watch interface %d by a packet socket: %w", ifindex, err), w.Close())
 	}
 	return w, nil
 }

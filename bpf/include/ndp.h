@@ -188,4 +188,21 @@ static __always_inline void find_ndp(struct ipv6_packet *packet, struct finding 
 		finding->mapping.address.ip = packet->about;
 }
 
+/* Copies what may be NDP out of a packet and parses it. */
+static __always_inline void load_ndp(struct __sk_buff *skb, struct finding *finding)
+{
+	struct ipv6_packet *ipv6 = the_ipv6_packet();
+	__u32 size = skb->len - finding->ipv6_at;
+
+	if (!ipv6)
+		return;
+	ipv6->size = size;
+	if (size > IPV6_BYTES)
+		size = IPV6_BYTES;
+	asm volatile("" : "+r"(size)); /* the verifier must see that it is not 0 */
+	if (size >= sizeof(ipv6->header) &&
+	    !bpf_skb_load_bytes(skb, finding->ipv6_at, ipv6->bytes, size))
+		find_ndp(ipv6, finding);
+}
+
 #endif

@@ -35,7 +35,8 @@ enum verdict {
 	PERHAPS_NDP, /* at ipv6_at begins a packet for parse_ndp */
 };
 
-enum { MAX_TAGS = 2 };
+/* PULL_BYTES are enough for two tags and the header of IPv6 or ARP. */
+enum { MAX_TAGS = 2, PULL_BYTES = 64 };
 
 /* Wide loads from packets are not aligned (an IPv6 source sits at byte 22). The kernels of amd64
  * and arm64 allow that, and so does their verifier. */
@@ -60,6 +61,14 @@ static __always_inline __u32 add_tag(__u32 vlan, __u16 tci)
 static __always_inline int is_tag(__u16 type)
 {
 	return type == ETH_P_8021Q || type == ETH_P_8021AD;
+}
+
+/* The kernel has moved the outer tag of a packet that enters here before any tc program runs. One
+ * that leaves has here what a VLAN device set, and in it what its sender wrote. */
+static __always_inline void take_tag(const struct __sk_buff *skb, struct packet *packet)
+{
+	packet->tags = skb->vlan_present ? 1 : 0;
+	packet->vlan = packet->tags ? add_tag(0, skb->vlan_tci) : 0;
 }
 
 static __always_inline int is_ipv4_header(const struct ipv4_header *ip)

@@ -11,6 +11,7 @@
 #include "record.h"
 #include "bucket.h"
 #include "cache.h"
+#include "parse.h"
 
 enum { SHARES = 32 };
 
@@ -347,6 +348,20 @@ static __always_inline int saw_data(struct mapping *mapping)
 	record_data(mapping->address.ip.high, mapping->address.ip.low, ifindex,
 		    mapping->address.vlan, mapping->mac);
 	return 1;
+}
+
+static __always_inline void observe_finding(struct finding *finding)
+{
+	struct mapping *mapping = &finding->mapping;
+
+	if (finding->said)
+		record_said(mapping->address.ip.high, mapping->address.ip.low,
+			    (__u32)mapping->address.interface | mapping->address.vlan << 32,
+			    mapping->mac | (__u64)finding->said << KIND_AT, finding->to);
+	if (finding->sent) {
+		mapping->address.ip = finding->source;
+		saw_data(mapping);
+	}
 }
 
 #endif
