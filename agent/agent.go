@@ -307,15 +307,21 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.opts.Log.Info("this kernel has " + feature.String())
 		}
 	}
+	// The watcher is the first to stop: while it detaches, which may take seconds, all others go on, and conflicts are found.
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group, ctx := errgroup.WithContext(ctx)
+	context.AfterFunc(ctx, stopWatching) // a part failed
 	records, frames := make(chan bpf.Record, 1024), make(chan bpf.Frame, bpf.MaxFrames)
 	group.Go(func() error { return read(ctx, a.observer.Read, records) })
 	if a.loop.captures != nil {
 		group.Go(func() error { return read(ctx, a.observer.ReadFrame, frames) })
 	}
 	group.Go(func() error {
+		defer stop()
 		defer a.observer.Close() // ends read
-		return a.watcher.Run(ctx)
+		return a.watcher.Run(watching)
 	})
 	group.Go(func() error { return a.loop.run(ctx, records, frames) })
 	group.Go(func() error {

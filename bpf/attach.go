@@ -35,7 +35,8 @@ type AttachOptions struct {
 	// Inside is the device to attach to, if it is in another netns. In TCX mode only.
 	Inside *Inside
 	// Early observes the interface by the socket of [Observer.OpenEarly], which must be open, until Attach is called again for it, with
-	// the same Generation and without Early. What is observed by then is not recorded once more, and the counters go on.
+	// the same Generation and without Early, also if that fails with [ErrNoQdisc]. What is observed by then is not recorded once more, and
+	// the counters go on.
 	Early bool
 }
 
@@ -97,11 +98,14 @@ func (o *Observer) Attach(ifindex int, opts AttachOptions) (_ *Attachment, err e
 	if old := o.attached[ifindex]; old != nil {
 		if _, early := old.hook.(earlyHook); early && !old.closing && !opts.Early && old.generation == opts.Generation {
 			hook, err := o.attachHook(ifindex, opts)
-			if err != nil {
-				return nil, errors.Join(err, old.close())
+			switch {
+			case err == nil:
+				old.hook = hook
+				return old, nil
+			case errors.Is(err, ErrNoQdisc):
+				return nil, err
 			}
-			old.hook = hook
-			return old, nil
+			return nil, errors.Join(err, old.close())
 		}
 		if !old.closing {
 			state, err := old.hook.state(nil)

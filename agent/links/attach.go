@@ -10,11 +10,11 @@ import (
 	"github.com/dupip/dupip/bpf"
 )
 
-// attach attaches the observer to an interface and returns its new state. Only after the set-up of its pod it may create a qdisc.
+// attach attaches the observer to an interface and returns its new state. Only after the set-up of its pod it may create a qdisc, and never at first.
 func (w *Watcher) attach(veth *tracked) (State, string) {
-	began, i := time.Now(), &veth.iface
-	veth.detached, veth.told = false, false
-	opts := bpf.AttachOptions{Generation: i.Generation, CreateQdisc: i.State != Pending && !began.Before(veth.createFrom), Netkit: i.Netkit}
+	began, i, first := time.Now(), &veth.iface, !veth.tried
+	veth.tried, veth.detached, veth.told = true, false, false
+	opts := bpf.AttachOptions{Generation: i.Generation, CreateQdisc: !first && !began.Before(veth.createFrom), Netkit: i.Netkit}
 	if i.Kind != "" {
 		file, err := w.finder.Open(veth.ns.ref, veth.nsid)
 		if err != nil {
@@ -40,11 +40,14 @@ func (w *Watcher) attach(veth *tracked) (State, string) {
 		}
 		w.opts.Log.Debug("attached", "interface", i.Name, "ifindex", i.Index, "generation", i.Generation, "took", time.Since(began))
 		return stateOf(attachment, nil)
+	case errors.Is(err, bpf.ErrNoQdisc) && i.State == Early:
+		return Early, i.Reason
 	case errors.Is(err, bpf.ErrNoQdisc):
 		return Waiting, "for the pod's set-up to end before a qdisc is made"
 	case errors.Is(err, bpf.ErrGone):
 		return Failed, "the device is gone" // its RTM_DELLINK is under way
 	}
+	delete(w.attached, i.Generation) // if it was observed early
 	veth.told = errors.Is(err, bpf.ErrBusy) && w.opts.Observer.Mode() == bpf.TC
 	if i.State != Failed || i.Reason != err.Error() {
 		w.opts.Log.Error("interface cannot be observed, trying again and again", "interface", i.Name, "error", err)

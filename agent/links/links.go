@@ -22,6 +22,8 @@ const (
 	Attached State = "attached"
 	// Pending: its turn has not come yet. The watcher attaches to one interface after another, with pauses.
 	Pending State = "pending"
+	// Early: as Pending, but observed by a socket on all devices until then.
+	Early State = "early"
 	// Shadowed: attached, but another program runs first and may drop packets.
 	Shadowed State = "shadowed"
 	// Waiting: for the set-up of the pod to end, before a clsact qdisc is created.

@@ -81,7 +81,7 @@ func TestEventsWhileAttaching(t *testing.T) {
 		if e.Interface.State == links.Attached && (before == nil || before.State != links.Attached) {
 			attachedOld++
 		}
-		if before != nil && e.Interface.State == links.Pending && e.Interface.View.Holds(ip, 0, 0) {
+		if before != nil && e.Interface.State == links.Early && e.Interface.View.Holds(ip, 0, 0) {
 			addressAt = attachedOld
 		}
 		views[e.Interface.Name] = e.Interface

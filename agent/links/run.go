@@ -16,7 +16,7 @@ import (
 	"github.com/dupip/dupip/bpf"
 )
 
-// Run watches until ctx ends, then detaches everything and returns nil. When a subscription fails
+// Run watches until ctx ends, then detaches everything, which may take seconds, and returns nil. Until then the observer makes records. When a subscription fails
 // (the kernel's buffer was full), it subscribes and lists again.
 func (w *Watcher) Run(ctx context.Context) error {
 	defer w.close(ctx)
@@ -31,13 +31,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 func (w *Watcher) close(ctx context.Context) {
 	w.flush(ctx)
-	count := len(w.attached)
-	w.opts.Log.Info("detaching", "interfaces", count)
-	for _, veth := range w.table.veths {
-		began := time.Now()
-		w.detach(&veth.iface)
-		time.Sleep(min(attachPause(began), maxDetachPauses/time.Duration(max(count, 1))))
-	}
+	w.release()
 	w.finder.Close()
 }
 

@@ -200,9 +200,9 @@ func (t *table) setState(veth *tracked, state State, reason string, now time.Tim
 		}
 		veth.attach = pacer{due: true, next: now.Add(min(attachRetry<<veth.failures, limit))}
 		veth.failures = min(veth.failures+1, 10)
-	case state == Waiting && before == Pending:
+	case (state == Waiting || state == Early) && veth.createFrom.IsZero():
 		veth.wait(now)
-	case state == Waiting:
+	case state == Waiting, state == Early:
 		veth.attach = pacer{due: true, next: veth.createFrom}
 	default:
 		veth.attach.due = false

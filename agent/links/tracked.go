@@ -34,6 +34,7 @@ type tracked struct {
 	// attach is due once for a new veth, while it is Waiting, and again when it failed or was detached, which failures counts.
 	attach   pacer
 	failures int
+	tried    bool // to attach
 	detached bool // by another program
 	told     bool // the hook is in use, and an event tells when it is not
 	// createFrom is when a qdisc may be created. Changes of the link postpone it until waitUntil.
@@ -52,7 +53,7 @@ func (v *tracked) wait(now time.Time) {
 // settle ends the wait: the pod is set up.
 func (v *tracked) settle(now time.Time) {
 	v.createFrom, v.waitUntil = now, now
-	if v.iface.State == Waiting {
+	if v.iface.State == Waiting || v.iface.State == Early {
 		v.attach.next = now
 	}
 }
@@ -60,10 +61,10 @@ func (v *tracked) settle(now time.Time) {
 // filtersChanged postpones the attempt to attach to a veth that is Waiting: a pod is being set up. After a failure the
 // next one comes soon.
 func (v *tracked) filtersChanged(now time.Time) {
-	switch v.iface.State {
-	case Waiting:
+	switch state := v.iface.State; {
+	case state == Waiting, state == Early && v.tried:
 		v.wait(now)
-	case Failed:
+	case state == Failed:
 		if v.detached {
 			return // what another program does again and again must not make ours as quick
 		}

@@ -52,6 +52,7 @@ type Watcher struct {
 	finder               *netns.Finder
 	attached             map[uint32]*bpf.Attachment // by generation
 	pruneDue             bool                       // some were detached
+	early, earlyFailed   bool                       // the socket on all devices is open; could not be opened
 	inside               inside
 	names                *netns.NameWatch // nil between sessions, and if that failed
 	netkit               []Interface      // those that cannot be observed
@@ -256,6 +257,9 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 	}
 	w.listInside(now)
 	w.flush(ctx) // before attaching: another name of a netns replaces its devices
+	if w.opts.Observer != nil {
+		w.observeEarly(now)
+	}
 	if veth := w.table.toAttach(now); veth != nil && !w.attachPacer.next.After(now) && !w.starting() {
 		began := time.Now()
 		state, reason := w.attach(veth)
