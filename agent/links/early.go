@@ -22,11 +22,10 @@ func (w *Watcher) observeEarly(now time.Time) {
 			pending = append(pending, veth)
 		}
 	}
-	if early == 0 && len(pending) < earlyFrom {
+	if early == 0 && len(pending) < earlyFrom && !w.stopping {
 		w.closeEarly()
-		return
 	}
-	if w.starting() || !w.openEarly() {
+	if early == 0 && len(pending) < earlyFrom || w.starting() || !w.openEarly() {
 		return
 	}
 	for _, veth := range pending {
@@ -63,26 +62,32 @@ func (w *Watcher) closeEarly() {
 	}
 }
 
-// release detaches all programs, which takes seconds, while the interfaces are observed early.
-func (w *Watcher) release() {
-	count := len(w.attached)
-	w.opts.Log.Info("detaching", "interfaces", count)
-	if count >= earlyFrom {
-		w.openEarly()
+// release detaches one program after another when the watcher stops, with pauses as for attaching: its interface is observed early then.
+// It returns when to call it again, and whether all are detached.
+func (w *Watcher) release(now time.Time) (next time.Time, done bool) {
+	if !w.stopping {
+		w.stopping, w.releasing = true, len(w.attached)
+		w.opts.Log.Info("detaching", "interfaces", w.releasing)
+		if w.releasing >= earlyFrom {
+			w.openEarly()
+		}
+	}
+	if w.attachPacer.next.After(now) {
+		return w.attachPacer.next, false
 	}
 	for _, veth := range w.table.veths {
 		attachment := w.attached[veth.iface.Generation]
-		if attachment == nil {
+		if attachment == nil || veth.iface.State == Early {
 			continue
 		}
-		began := time.Now()
 		if err := attachment.Early(); err != nil {
 			w.opts.Log.Warn("detaching failed; a restart of the agent removes what is left", "interface", veth.iface.Name, "error", err)
 		}
-		time.Sleep(min(attachPause(began), maxDetachPauses/time.Duration(count)))
+		w.opts.Log.Debug("detached", "interface", veth.iface.Name, "ifindex", veth.iface.Index, "generation", veth.iface.Generation)
+		veth.iface.State, veth.iface.Reason, veth.attach = Early, "the agent stops", pacer{}
+		w.table.announce(veth)
+		w.attachPacer.pause(time.Now(), min(attachPause(now), maxDetachPauses/time.Duration(w.releasing)))
+		return w.attachPacer.next, false
 	}
-	for _, veth := range w.table.veths {
-		w.detach(&veth.iface)
-	}
-	w.closeEarly()
+	return now, true
 }

@@ -14,14 +14,17 @@ import (
 
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
+	times "github.com/dupip/dupip/internal/schedule"
 )
 
 // Run watches until ctx ends, then detaches everything, which may take seconds, and returns nil. Until then the observer makes records. When a subscription fails
 // (the kernel's buffer was full), it subscribes and lists again.
 func (w *Watcher) Run(ctx context.Context) error {
 	defer w.close(ctx)
+	session, end := context.WithCancel(context.WithoutCancel(ctx)) // it goes on while programs are detached, which may take seconds
+	defer end()
 	for sessions := rate.NewLimiter(rate.Every(5*time.Second), 5); sessions.Wait(ctx) == nil; {
-		if err := w.session(ctx); ctx.Err() == nil {
+		if err := w.session(session, ctx.Done()); ctx.Err() == nil {
 			w.overruns.Add(1)
 			w.opts.Log.Warn("netlink subscription failed, listing all interfaces again", "error", err)
 		}
@@ -31,13 +34,16 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 func (w *Watcher) close(ctx context.Context) {
 	w.flush(ctx)
-	w.release()
+	for _, veth := range w.table.veths {
+		w.detach(&veth.iface)
+	}
+	w.closeEarly()
 	w.finder.Close()
 }
 
 // session subscribes, lists and follows until a subscription fails. It subscribes first, so that
-// it misses no change between the list and the first event.
-func (w *Watcher) session(ctx context.Context) error {
+// it misses no change between the list and the first event. When stop is closed it detaches all programs and returns nil.
+func (w *Watcher) session(ctx context.Context, stop <-chan struct{}) error {
 	// It ends when a subscription fails. Events are sent with ctx, because the agent must not miss any.
 	subscribed, fail := context.WithCancelCause(ctx)
 	var tasks sync.WaitGroup
@@ -76,12 +82,15 @@ func (w *Watcher) session(ctx context.Context) error {
 	w.scheduleAll()
 	w.table.found.off = true
 	var nextList time.Time
+	stopping := false
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-subscribed.Done():
 			return context.Cause(subscribed)
+		case <-stop:
+			stop, stopping = nil, true
 		case <-w.requests.wake:
 			if w.takeRequests() {
 				nextList = time.Time{}
@@ -108,7 +117,15 @@ func (w *Watcher) session(ctx context.Context) error {
 			}
 			nextList = now.Add(w.opts.Resync)
 		}
-		timer.Reset(time.Until(w.work(ctx, now, nextList)))
+		next := w.work(ctx, now, nextList)
+		if stopping {
+			released, done := w.release(now)
+			if done {
+				return nil
+			}
+			next = times.Earlier(next, released)
+		}
+		timer.Reset(time.Until(next))
 	}
 }
 
