@@ -35,6 +35,7 @@ type agent struct {
 	prober   *probe.Prober
 	watch    func(node string, e detector.Event)
 	count    count
+	met      atomic.Int64 // members that have answered
 
 	operations chan func()
 	stop       context.CancelFunc

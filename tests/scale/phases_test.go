@@ -49,7 +49,7 @@ func (tw *simulation) storm(pods int, within time.Duration, r *report) {
 		first := tw.lastNetns + 1
 		tw.lastNetns += uint64(pods)
 		after := tw.sometime(within)
-		if i < seeds {
+		if i < *seeds && *seeds < len(tw.agents) {
 			after = 0
 		}
 		steps = append(steps, step{after, func() {
@@ -79,6 +79,7 @@ func (tw *simulation) storm(pods int, within time.Duration, r *report) {
 		}})
 	}
 	play(steps)
+	met := tw.acquaint()
 	sent, took := tw.settle()
 	leases := len(tw.agents) * pods
 	for i := range tw.agents {
@@ -86,6 +87,7 @@ func (tw *simulation) storm(pods int, within time.Duration, r *report) {
 	}
 	r.row("leases sent", "%.1f times each, the last %s after the last start",
 		float64(sent)/float64(leases), took.Round(time.Second))
+	r.row("members know each other", "%s", met.end())
 	r.sent()
 	r.foundIn(list, goal{})
 	r.end()

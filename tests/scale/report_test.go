@@ -192,15 +192,18 @@ func (r *report) sent() {
 	all := r.since()
 	bytes := make([]uint64, len(all))
 	packets := make([]uint64, len(all))
+	streamed := make([]uint64, len(all))
 	var total simnet.Traffic
 	for i, t := range all {
-		bytes[i], packets[i] = t.Bytes+t.StreamBytes, t.Packets+t.StreamPackets
+		bytes[i], packets[i], streamed[i] = t.Bytes+t.StreamBytes, t.Packets+t.StreamPackets, t.StreamBytes
 		total = total.Add(t)
 	}
 	slices.Sort(bytes)
 	slices.Sort(packets)
 	r.row("sent by a node", "%s in %d packets; the busiest %s in %d", amount(mean(bytes)), mean(packets),
 		amount(quantile(bytes, 1)), quantile(packets, 1))
+	slices.Sort(streamed)
+	r.row("of it by streams", "%s; the one with the most %s", amount(mean(streamed)), amount(quantile(streamed, 1)))
 	if total.Overflowed > 0 {
 		r.row("lost in full inboxes", "%d packets", total.Overflowed)
 	}

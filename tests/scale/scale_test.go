@@ -31,6 +31,8 @@ var (
 	ownMany     = flag.Int("own-many", 4096, "the same of the crowded nodes, as many as an agent compares")
 	crowded     = flag.Int("crowded", 3, "how many nodes are crowded")
 	ownShared   = flag.Int("own-shared", 1, "how many of its own addresses a node has in common with all others")
+	seeds       = flag.Int("seeds", 3, "how many nodes are in the join list of all; as many as there are is a DNS name of all nodes")
+	seed        = flag.Uint64("seed", 1, "of the random numbers")
 	maxReal     = flag.Int("real", 500, "the largest cluster of real memberlists: what they remember of each other grows with the square")
 	only        = flag.String("phases", "", "play these phases only after the storm, for example rest,steady; many and vips are storms of their own")
 )

@@ -43,15 +43,11 @@ type simulation struct {
 // loss is what the network does to packets.
 const loss = 0.01
 
-const (
-	// replicas is how many keep an address.
-	replicas = 3
-	// seeds are the nodes that all others join.
-	seeds = 3
-)
+// replicas is how many keep an address.
+const replicas = 3
 
 func newSimulation(t testing.TB, size int, simulated bool) *simulation {
-	const seed = 1
+	seed := *seed
 	tw := &simulation{
 		t:      t,
 		random: rand.New(rand.NewPCG(seed, 2)),
@@ -93,7 +89,7 @@ func keyOf(i, p int) detector.Key {
 // membership is how a node takes part in a cluster.
 func (tw *simulation) membership(i int, epoch int64, endpoint *simnet.Endpoint) members.Options {
 	var join []string
-	for i := range seeds {
+	for i := range min(*seeds, len(tw.agents)) {
 		join = append(join, addrOf(i).String())
 	}
 	return members.Options{
@@ -116,6 +112,7 @@ func (tw *simulation) boot(i int) {
 		Replicas: replicas, Members: tw.membership(i, epoch, endpoint),
 		Open: func(opts members.Options) (gossip.Network, error) {
 			n := network{endpoint: endpoint}
+			opts.Handler = met{opts.Handler, &a.met}
 			if tw.members == nil {
 				n.Network, err = members.Open(opts)
 			} else {
