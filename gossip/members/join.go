@@ -24,6 +24,11 @@ const (
 	// members every lookAgain. After a partition of a minute memberlist does not find them by itself.
 	firstRetry = time.Second
 	lookAgain  = 30 * time.Second
+	// A node that got a short list asks askOthers others for theirs: one at once, the next after askAgain, the last after twice that. Of
+	// those that do not answer it tries maxAsked at a time.
+	askOthers = 3
+	askAgain  = time.Second
+	maxAsked  = 3
 	// resolveAgain is how often names are resolved while nobody is missing.
 	resolveAgain = 10 * time.Minute
 	// Lost members are looked for that long, at most maxLost of them.
@@ -143,8 +148,38 @@ func (m *Members) joinAll(ctx context.Context, chosen []netip.AddrPort) (first e
 	return first
 }
 
-// joinOne exchanges the list of members with whoever has an address.
+// joinOne exchanges the list of members with whoever has an address. If that has too many to answer, its list is a short one: others have
+// the rest.
 func (m *Members) joinOne(at netip.AddrPort) error {
+	err := m.exchange(at)
+	if m.transport.TookShort() && m.completing.CompareAndSwap(false, true) {
+		go func() {
+			defer m.completing.Store(false)
+			m.completeList(at)
+		}()
+	}
+	return err
+}
+
+// completeList exchanges the list of members with others than the one at an address. The first may have joined at the same moment and know
+// little yet; the last has had the time to complete its own.
+func (m *Members) completeList(at netip.AddrPort) {
+	for i := range askOthers {
+		if i > 0 {
+			time.Sleep(jitter(askAgain << (i - 1)))
+		}
+		others := m.addresses()
+		delete(others, at)
+		for _, other := range firstOf(others, maxAsked) {
+			if m.exchange(other) == nil {
+				break
+			}
+		}
+	}
+}
+
+// exchange exchanges the list of members with whoever has an address.
+func (m *Members) exchange(at netip.AddrPort) error {
 	if _, err := m.list.Join([]string{at.String()}); err != nil {
 		// Memberlist has a list of errors, here of one, and only the text of what is wrong.
 		text := err.Error()

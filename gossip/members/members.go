@@ -92,17 +92,18 @@ type Member struct {
 
 // Members is the membership. Its methods are safe for concurrent use.
 type Members struct {
-	opts      Options
-	log       *slog.Logger
-	self      Member
-	list      *memberlist.Memberlist
-	transport *transport.Transport
-	leaving   atomic.Bool
-	known     *knownFile
-	joins     *joins
-	alone     chan struct{} // has a value when the last other member was lost
-	unknown   resync        // members of which no news has come yet
-	returned  resync        // members that were lost
+	opts       Options
+	log        *slog.Logger
+	self       Member
+	list       *memberlist.Memberlist
+	transport  *transport.Transport
+	leaving    atomic.Bool
+	known      *knownFile
+	joins      *joins
+	alone      chan struct{} // has a value when the last other member was lost
+	completing atomic.Bool   // a short list is completed
+	unknown    resync        // members of which no news has come yet
+	returned   resync        // members that were lost
 
 	challenges chan struct{} // has a value for each that is under way
 

@@ -103,8 +103,8 @@ func TestRefusals(t *testing.T) {
 			}
 		})
 	}
-	covered := map[string]bool{ // by other tests: TestReplay, TestJudge, TestUnsent, TestUnproved and TestManyChallenges
-		"replay": true, "stream": true, "unsent": true, "unproved": true, "challenge": true,
+	covered := map[string]bool{ // by other tests: TestReplay, TestJudge, TestUnsent, TestUnproved, TestManyChallenges and TestShortList
+		"replay": true, "stream": true, "unsent": true, "unproved": true, "challenge": true, "short_list": true,
 	}
 	for _, test := range datagrams {
 		covered[strings.TrimSuffix(test.want, " 1")] = true

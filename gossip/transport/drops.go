@@ -23,12 +23,13 @@ const (
 	dropUnsent                     // the network refused it
 	dropUnproved                   // in the name of a member that has not proved that it sends this
 	dropChallenge                  // a challenge of a member that sends too many
+	dropShort                      // the most of a list of members, for one of many that join at once
 	dropCount
 )
 
 // dropNames are the values of the label "reason" in metrics.
 var dropNames = [dropCount]string{
-	"", "oversize", "malformed", "label", "receiver", "key", "replay", "stream", "memberlist", "unsent", "unproved", "challenge",
+	"", "oversize", "malformed", "label", "receiver", "key", "replay", "stream", "memberlist", "unsent", "unproved", "challenge", "short_list",
 }
 
 // mistakes are for people: reasons that say that an agent is configured otherwise than this one. The

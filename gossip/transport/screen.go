@@ -94,8 +94,9 @@ func screenMessage(b []byte, types []byte) error {
 
 // msgpack reads MessagePack.
 type msgpack struct {
-	in io.Reader
-	b  []byte // what was read
+	in   io.Reader
+	b    []byte // what was read
+	text []byte // the last text of it
 }
 
 // take reads so many bytes.
@@ -140,7 +141,7 @@ func (m *msgpack) readMap(permit func(name string, value uint64) bool) error {
 	return nil
 }
 
-// readValue reads a number and returns it, or a truth, a text or nothing.
+// readValue reads a number or a truth and returns it, or a text or nothing.
 func (m *msgpack) readValue() (uint64, error) {
 	b, err := m.take(1)
 	if err != nil {
@@ -149,10 +150,12 @@ func (m *msgpack) readValue() (uint64, error) {
 	switch first := b[0]; {
 	case first < 0x80:
 		return uint64(first), nil
-	case first == 0xc0, first == 0xc2, first == 0xc3:
+	case first == 0xc0, first == 0xc2:
 		return 0, nil
+	case first == 0xc3:
+		return 1, nil
 	case first&0xe0 == 0xa0:
-		_, err = m.take(int(first & 0x1f))
+		m.text, err = m.take(int(first & 0x1f))
 		return 0, err
 	case first >= 0xcc && first <= 0xd3: // of 1, 2, 4 and 8 bytes; a negative one is a large one here
 		return m.readNumber(1<<(first&3), first >= 0xd0)
@@ -180,7 +183,7 @@ func (m *msgpack) readNumber(size int, signed bool) (value uint64, err error) {
 func (m *msgpack) readText(size int) error {
 	length, err := m.readNumber(size, false)
 	if err == nil {
-		_, err = m.take(int(length))
+		m.text, err = m.take(int(length))
 	}
 	return err
 }
@@ -192,6 +195,7 @@ type screened struct {
 	inbound bool // others decide how many there are
 	msgpack
 	begun   bool
+	joins   bool   // the other side joins
 	ready   []byte // for memberlist, a part of what msgpack has
 	entries uint64 // that follow
 	bytes   int    // of the list so far
@@ -254,8 +258,13 @@ func (s *screened) begin() error {
 		return s.readMap(anything)
 	}
 	if err := s.readMap(func(name string, value uint64) bool {
-		if name == "Nodes" {
+		switch {
+		case name == "Nodes":
 			s.entries = value
+		case name == "Join" && value == 1 && s.inbound:
+			s.joins = true
+		case name == "Short" && value == 1 && !s.inbound:
+			s.t.short.Store(true)
 		}
 		return (name != "Nodes" || value <= maxListed) && (name != "UserStateLen" || value == 0)
 	}); err != nil || !s.inbound {

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"golang.org/x/time/rate"
 
 	"github.com/dupip/dupip/gossip/recent"
 	"github.com/dupip/dupip/gossip/wire"
@@ -86,6 +87,8 @@ type Transport struct {
 	packets chan *memberlist.Packet
 	streams chan net.Conn
 	lists   chan struct{}   // one for each list of members that arrives
+	whole   *rate.Limiter   // whole lists for those that join
+	short   atomic.Bool     // a short list came
 	ctx     context.Context // ends with Shutdown
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -98,6 +101,7 @@ func New(opts Options) (*Transport, error) {
 	t := &Transport{
 		Options: opts, label: hashLabel(opts.Label), first: bytePlain,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), lists: make(chan struct{}, maxLists),
+		whole: newWhole(),
 		conns: conns{open: make(map[*inbound]bool)}, proofs: newProofs(),
 		strangers: recent.Map[wire.MemberID, window]{Half: maxWindows},
 	}
