@@ -10,6 +10,7 @@ import (
 
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/wire"
+	"github.com/dupip/dupip/internal/bounds"
 )
 
 // hooks are what memberlist and the transport call. Memberlist holds locks meanwhile: none of them waits or calls memberlist.
@@ -25,6 +26,9 @@ func (h *hooks) LocalState(bool) []byte          { return nil }
 func (h *hooks) MergeRemoteState([]byte, bool)   {}
 func (h *hooks) AckPayload() []byte              { return nil }
 
+// tooMany counts each time that somebody names a member more than there may be.
+var tooMany = bounds.New("too many members")
+
 // NotifyAlive refuses, by an error, who is no member.
 func (h *hooks) NotifyAlive(node *memberlist.Node) error {
 	p, err := h.read(node)
@@ -34,6 +38,7 @@ func (h *hooks) NotifyAlive(node *memberlist.Node) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, known := h.proofs[p.ID]; !known && len(h.proofs) >= maxMembers {
+		tooMany.Exceeded(1)
 		return errors.New("there are too many members")
 	}
 	return nil

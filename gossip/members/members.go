@@ -31,7 +31,7 @@ import (
 const (
 	// DefaultPort is the port of gossip, UDP and TCP.
 	DefaultPort = 7951
-	// maxMembers is how many other members there may be. More are refused.
+	// maxMembers is how many other members there may be. More are refused. Kubernetes is made for 5,000 nodes.
 	maxMembers = 16384
 	// leaveTimeout is how long each of the two steps of a leave may take.
 	leaveTimeout = time.Second

@@ -15,11 +15,12 @@ const maxNamed = 3
 func (m *Members) Status() cluster.Status {
 	now := time.Now()
 	m.mu.Lock()
-	others, answered := len(m.present), m.answered
+	others, answered, full := len(m.present), m.answered, len(m.proofs) >= maxMembers
 	m.mu.Unlock()
 	problems := slices.Concat(m.joins.problems(others), m.blocked(others, answered, now), m.transport.Problems(now), m.unproved())
-	if others >= maxMembers {
-		problems = append(problems, fmt.Sprintf("the cluster has %d members besides this one: no more are accepted", others))
+	if full {
+		problems = append(problems, fmt.Sprintf("this node has %d other members and accepts no more: duplicates on further nodes are not found; "+
+			"give each part of the nodes a --cluster of its own", maxMembers))
 	}
 	m.known.mu.Lock()
 	defer m.known.mu.Unlock()
