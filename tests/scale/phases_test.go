@@ -40,63 +40,6 @@ func (tw *simulation) netns() uint64 {
 	return tw.lastNetns
 }
 
-// storm starts all agents within some time, each with this many pods, and waits until the keepers
-// have all leases. A few addresses have two holders from the start.
-func (tw *simulation) storm(pods int, within time.Duration, r *report) {
-	r.begin(fmt.Sprintf("boot storm, on each node %d addresses of pods and %d of its own, on %d nodes %d", pods, *own, *crowded, *ownMany))
-	steps := make([]step, 0, len(tw.agents))
-	for i := range tw.agents {
-		first := tw.lastNetns + 1
-		tw.lastNetns += uint64(pods)
-		after := tw.sometime(within)
-		if i < *seeds && *seeds < len(tw.agents) {
-			after = 0
-		}
-		steps = append(steps, step{after, func() {
-			tw.boot(i)
-			for p := range pods {
-				tw.start(i, keyOf(i, p), first+uint64(p))
-			}
-		}})
-	}
-	var list []*duplicate
-	var ends []func()
-	shared := make(map[detector.Key]bool)
-	for len(shared) < 20 {
-		a, b := tw.random.IntN(len(tw.agents)), tw.random.IntN(len(tw.agents)-1)
-		if b >= a {
-			b++
-		}
-		key, netns := keyOf(a, tw.random.IntN(pods)), tw.netns()
-		if shared[key] {
-			continue
-		}
-		shared[key] = true
-		steps = append(steps, step{max(steps[a].after, steps[b].after), func() {
-			list = append(list, tw.watch.expect(key, 2))
-			tw.start(b, key, netns)
-			ends = append(ends, func() { tw.end(b, key) })
-		}})
-	}
-	play(steps)
-	met := tw.acquaint()
-	sent, took := tw.settle()
-	leases := len(tw.agents) * pods
-	for i := range tw.agents {
-		leases += tw.ownCount(i)
-	}
-	r.row("leases sent", "%.1f times each, the last %s after the last start",
-		float64(sent)/float64(leases), took.Round(time.Second))
-	r.row("members know each other", "%s", met.end())
-	r.sent()
-	r.foundIn(list, goal{})
-	r.end()
-	for _, end := range ends {
-		end()
-	}
-	time.Sleep(10 * time.Second)
-}
-
 // rest does nothing for as long as it takes to refresh each lease about twice, to see what
 // that costs.
 func (tw *simulation) rest(r *report) {
