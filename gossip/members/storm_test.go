@@ -57,7 +57,7 @@ func TestCompleteList(t *testing.T) {
 			return stream && to != lives
 		})
 		asks.completeList(nodes[1].address())
-		if asked != askOthers {
+		if asked < askOthers { // memberlist may open a stream, too
 			t.Errorf("the one that answers is asked %d times", asked)
 		}
 	})
