@@ -232,8 +232,7 @@ func (a *Agent) newAudit(l *loop) *audit.Audit {
 	opts := audit.Options{
 		Log: a.opts.Log, Grace: a.opts.UnheldAfter, Sandboxes: a.pods.Sandboxes, Relist: a.pods.Relist,
 		Node: func(ctx context.Context) (node audit.Node, err error) {
-			local := func(b *detector.Binding) bool { return b.Holder.ID.Node == l.Table.Host.Node }
-			err = l.do(ctx, func() { node = audit.NodeOf(l.Table, l.Detector.Bindings(local)) })
+			err = l.do(ctx, func() { node = audit.NodeOf(l.Table, l.Detector.Bindings) })
 			return node, err
 		},
 		Done: func(ctx context.Context) {

@@ -15,10 +15,15 @@ import (
 // Bindings returns the bindings that keep accepts (nil accepts all), ordered by network, address
 // and FirstSeen, also those of remote holders. keep must not retain its argument.
 func (d *Detector) Bindings(keep func(*Binding) bool) []Binding {
-	list := make([]Binding, 0, d.table.size())
+	size := 0
+	if keep == nil {
+		size = d.table.size()
+	}
+	list := make([]Binding, 0, size)
+	var p Binding // one for all, because keep makes it escape
 	for _, e := range d.table.entries {
 		for _, b := range e.bindings {
-			if p := b.public(); keep == nil || keep(&p) {
+			if p = b.public(); keep == nil || keep(&p) {
 				list = append(list, p)
 			}
 		}

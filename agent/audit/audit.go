@@ -49,6 +49,8 @@ type Audit struct {
 
 	// The rest is Run's own.
 	comparison comparison
+	compared   reading            // the last one
+	unwatched  error              // of the last one
 	known      map[candidate]bool // the findings that were logged
 	lines      *rate.Limiter
 }
@@ -97,6 +99,7 @@ func (a *Audit) Run(ctx context.Context) {
 	if a.opts.Books == nil {
 		return
 	}
+	defer a.opts.Books.Close()
 	for wait := time.Duration(0); ; {
 		select {
 		case <-ctx.Done():
@@ -114,35 +117,58 @@ func (a *Audit) Run(ctx context.Context) {
 	}
 }
 
-// read reads and compares once. It reports whether a new list of sandboxes is needed, and how long it worked.
+// read reads the books, and compares if something has changed. It reports whether a new list of sandboxes is needed, and how long it worked.
 func (a *Audit) read(ctx context.Context) (waiting bool, took time.Duration) {
 	r := reading{at: time.Now()}
-	var result Result
-	var unread error
-	if r.books, unread = a.opts.Books.Read(); !errors.Is(unread, books.ErrNoFolder) { // a node may have no network of CNI
-		result.Err = unread
-	}
+	r.books, r.unread = a.opts.Books.Read()
 	took = time.Since(r.at)
-	result.At, result.Books = r.at, r.books
+	unwatched := a.opts.Books.Unwatched()
+	if unwatched != nil && a.unwatched == nil {
+		a.opts.Log.Warn("the node's books are read as a whole every second, because their folders cannot be watched: raise fs.inotify.max_user_watches or …_instances", "err", unwatched)
+	}
+	a.unwatched = unwatched
 	if len(r.books) > 0 {
 		var err error
 		if r.Node, err = a.opts.Node(ctx); err != nil {
 			a.comparison.restart()
 			return false, took // it is starting, or stopping
 		}
-		began := time.Now()
 		r.sandboxes = a.opts.Sandboxes()
+		if a.comparison.holds(r.at) && r.same(&a.compared) {
+			if unwatched == nil {
+				took = 0 // it reads everything seldom
+			}
+			a.unchanged(r.at)
+			return false, took
+		}
+	}
+	began := time.Now()
+	result := Result{At: r.at, Books: r.books}
+	if !errors.Is(r.unread, books.ErrNoFolder) { // a node may have no network of CNI
+		result.Err = r.unread
+	}
+	if len(r.books) > 0 {
 		result.Findings, result.Omitted, waiting = a.comparison.add(&r)
 		result.live, result.Lost = r.Live, countLost(result.Findings)
-		took += time.Since(began)
 	}
-	result.Unchecked, result.Blind = a.unchecked(&r, unread)
+	result.Unchecked, result.Blind = a.unchecked(&r, r.unread)
 	result.NoUnheld = r.Hidden != "" || !slices.ContainsFunc(r.books, r.seeksUnheld)
+	a.compared = r
 	a.log(result.Findings)
 	a.mu.Lock()
 	a.last = result
 	a.mu.Unlock()
-	return waiting, took
+	return waiting, took + time.Since(began)
+}
+
+// unchanged says that the last result is that of now, too.
+func (a *Audit) unchanged(now time.Time) {
+	if findings := a.last.Findings; len(a.known) < len(findings) && a.lines.Tokens() >= 1 {
+		a.log(findings)
+	}
+	a.mu.Lock()
+	a.last.At = now
+	a.mu.Unlock()
 }
 
 // log logs what is found for the first time, and what has ended.

@@ -45,8 +45,17 @@ type Live struct {
 type reading struct {
 	at        time.Time
 	books     []*books.Reserved
+	unread    error // why they were not read, or not all
 	sandboxes pods.Sandboxes
 	Node
+}
+
+// same reports whether a later reading has what an earlier one has. A list of sandboxes may be a later one with the same content.
+func (r *reading) same(as *reading) bool {
+	return slices.Equal(r.books, as.books) && (r.unread == nil) == (as.unread == nil) && (r.unread == nil || r.unread.Error() == as.unread.Error()) &&
+		r.sandboxes.Complete == as.sandboxes.Complete && r.sandboxes.Listed.IsZero() == as.sandboxes.Listed.IsZero() &&
+		maps.Equal(r.sandboxes.Ready, as.sandboxes.Ready) &&
+		r.Hidden == as.Hidden && slices.Equal(r.Live, as.Live) && maps.Equal(r.Foreign, as.Foreign)
 }
 
 // Node is what is known of the node's interfaces.
@@ -83,13 +92,15 @@ type comparison struct {
 	// reserved are the reservations that live holders have, or had. Those of a store that cannot be read now stay.
 	reserved map[owner]bool
 	// candidates may become findings. Those of an earlier round than the last one have ended.
-	candidates map[candidate]state
+	candidates map[candidate]*state
 	round      int
 	// began is the first reading since the last restart. settled: what was there then has been decided on, but for early
 	// reservations, which nobody has held since then.
 	began   time.Time
 	settled bool
 	early   int
+	// due is when a reading that is the same as the last one is decided on differently; zero for never.
+	due time.Time
 }
 
 type state struct {
@@ -102,31 +113,37 @@ type state struct {
 // candidates wait for a reading that agrees.
 func (c *comparison) add(r *reading) (findings []document.Finding, omitted int, waiting bool) {
 	if c.candidates == nil {
-		c.candidates, c.began, c.settled = make(map[candidate]state), r.at, false
+		c.candidates, c.began, c.settled = make(map[candidate]*state), r.at, false
 	}
 	undecided := false
-	c.early = 0
+	c.early, c.due = 0, time.Time{}
 	reserved := make(map[owner]bool)
 	c.round++
 	runtime := newRuntime(r)
-	found := func(f document.Finding) {
+	// found takes a candidate. It is made a finding only if it is one, because there may be thousands.
+	found := func(k candidate, finding func() document.Finding) {
 		least, certain := every, true
-		k := candidateOf(&f)
-		if f.Kind == document.Unheld {
+		s := c.candidates[k]
+		if s == nil {
+			s = &state{since: r.at}
+			c.candidates[k] = s
+		}
+		if k.kind == document.Unheld {
 			least = c.grace
 			// A pod whose interface is just being made is not seen for a moment.
-			certain = r.Hidden == "" || c.candidates[k].reported
-		}
-		s, known := c.candidates[k]
-		if !known {
-			s.since = r.at
+			certain = r.Hidden == "" || s.reported
 		}
 		s.reported = certain && r.at.Sub(s.since) >= least && !r.sandboxes.Listed.Before(s.since)
 		s.round = c.round
-		c.candidates[k] = s
-		waiting = waiting || s.reported && f.Kind != document.Unheld && r.at.Sub(r.sandboxes.Listed) >= listAgain
+		if s.reported && k.kind != document.Unheld {
+			waiting = waiting || r.at.Sub(r.sandboxes.Listed) >= listAgain
+			c.until(r.sandboxes.Listed.Add(listAgain))
+		}
+		if !s.reported && certain {
+			c.until(s.since.Add(least)) // or now, if it waits for a list
+		}
 		if !s.reported && s.since.Equal(c.began) {
-			if f.Kind == document.Unheld {
+			if k.kind == document.Unheld {
 				c.early++
 			} else {
 				undecided = true
@@ -134,11 +151,12 @@ func (c *comparison) add(r *reading) (findings []document.Finding, omitted int, 
 		}
 		switch {
 		case !s.reported:
-			due := f.Kind != document.Unheld || certain && r.at.Sub(s.since) >= least
+			due := k.kind != document.Unheld || certain && r.at.Sub(s.since) >= least
 			waiting = waiting || due && r.sandboxes.Listed.Before(s.since)
 		case len(findings) == maxFindings:
 			omitted++
 		default:
+			f := finding()
 			f.Since = s.since
 			findings = append(findings, f)
 		}
@@ -154,18 +172,30 @@ func (c *comparison) add(r *reading) (findings []document.Finding, omitted int, 
 	c.reserved = reserved
 	c.settled = c.settled || !undecided && r.at.Sub(c.began) >= every
 	// In place, because a store may have leaked thousands.
-	maps.DeleteFunc(c.candidates, func(_ candidate, s state) bool { return s.round != c.round })
+	maps.DeleteFunc(c.candidates, func(_ candidate, s *state) bool { return s.round != c.round })
 	slices.SortFunc(findings, func(x, y document.Finding) int {
 		return cmp.Or(cmp.Compare(slices.Index(document.FindingKinds, x.Kind), slices.Index(document.FindingKinds, y.Kind)), x.IP.Compare(y.IP), cmp.Compare(x.Store, y.Store))
 	})
 	return findings, omitted, waiting
 }
 
+// until notes that the same reading is decided on differently then.
+func (c *comparison) until(at time.Time) {
+	if c.due.IsZero() || at.Before(c.due) {
+		c.due = at
+	}
+}
+
+// holds reports whether a reading that is the same as the last one has the same findings.
+func (c *comparison) holds(now time.Time) bool {
+	return c.candidates != nil && c.settled && (c.due.IsZero() || now.Before(c.due))
+}
+
 // restart forgets what may become a finding: there is no reading now that agrees.
 func (c *comparison) restart() { c.candidates = nil }
 
 // compareLive looks for an address that a pod has without a reservation.
-func (c *comparison) compareLive(l Live, all []*books.Reserved, runtime runtime, reserved map[owner]bool, found func(document.Finding)) {
+func (c *comparison) compareLive(l Live, all []*books.Reserved, runtime runtime, reserved map[owner]bool, found func(candidate, func() document.Finding)) {
 	var here []document.Finding
 	for _, b := range all {
 		o := owner{b.Store, l.IP, l.Sandbox}
@@ -194,7 +224,7 @@ func (c *comparison) compareLive(l Live, all []*books.Reserved, runtime runtime,
 		}
 	}
 	for _, f := range here {
-		found(f)
+		found(candidateOf(&f), func() document.Finding { return f })
 	}
 }
 
@@ -207,7 +237,7 @@ func (r *reading) seeksUnheld(b *books.Reserved) bool {
 }
 
 // compareReserved looks for reservations of sandboxes that do not exist.
-func compareReserved(b *books.Reserved, r *reading, runtime runtime, found func(document.Finding)) {
+func compareReserved(b *books.Reserved, r *reading, runtime runtime, found func(candidate, func() document.Finding)) {
 	var unheld []netip.Addr
 	for ip, reservation := range b.Reservations {
 		if reservation.Sandbox != "" && runtime.full[short(reservation.Sandbox)] == "" && !r.Foreign[ip] {
@@ -216,13 +246,16 @@ func compareReserved(b *books.Reserved, r *reading, runtime runtime, found func(
 	}
 	slices.SortFunc(unheld, netip.Addr.Compare) // of too many always the same ones are found
 	for _, ip := range unheld {
-		f := document.Finding{
-			Kind: document.Unheld, IP: ip, Book: b.Book, CNINetwork: b.Network, Store: b.Store, ReservedFor: b.Reservations[ip].Sandbox,
-		}
-		if l, live := runtime.live[ip]; live { // to free the reservation would do harm
-			f.Interface, f.Netns, f.Pod = l.Interface, l.Netns, document.NewPod(l.Pod)
-		}
-		found(f)
+		sandbox := b.Reservations[ip].Sandbox
+		found(candidate{owner{store: b.Store, ip: ip}, document.Unheld, sandbox}, func() document.Finding {
+			f := document.Finding{
+				Kind: document.Unheld, IP: ip, Book: b.Book, CNINetwork: b.Network, Store: b.Store, ReservedFor: sandbox,
+			}
+			if l, live := runtime.live[ip]; live { // to free the reservation would do harm
+				f.Interface, f.Netns, f.Pod = l.Interface, l.Netns, document.NewPod(l.Pod)
+			}
+			return f
+		})
 	}
 }
 

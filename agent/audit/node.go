@@ -1,7 +1,9 @@
 package audit
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
@@ -9,23 +11,36 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// NodeOf returns what is known of the node's interfaces. Call it in the goroutine that owns the parts.
-func NodeOf(table *observe.Table, bindings []detector.Binding) Node {
-	n := Node{Foreign: make(map[netip.Addr]bool)}
-	for _, b := range bindings {
+// NodeOf returns what is known of the node's interfaces, in a fixed order. bindings returns those that it is asked for. Call it in the goroutine
+// that owns the parts.
+func NodeOf(table *observe.Table, bindings func(keep func(*detector.Binding) bool) []detector.Binding) Node {
+	all := slices.SortedFunc(table.All(), func(x, y *observe.Interface) int { return cmp.Compare(x.Index, y.Index) })
+	addresses := 0
+	for _, i := range all {
+		addresses += len(i.View.Addresses)
+	}
+	n := Node{Live: make([]Live, 0, addresses), Foreign: make(map[netip.Addr]bool)}
+	lists := func(i *observe.Interface, ip netip.Addr) bool {
+		return slices.ContainsFunc(i.View.Addresses, func(a netns.Address) bool { return a.IP == ip })
+	}
+	// The guest of a virtual machine has an address that the pod was given and its kernel does not list.
+	guests := func(i *observe.Interface, b *detector.Binding) bool {
+		return b.Holder.Given == detector.GivenYes && (!i.Seen || !i.View.Configured(b.Key.IP))
+	}
+	for _, b := range bindings(func(b *detector.Binding) bool {
 		i := table.Interface(b.Holder.Interface)
-		if i == nil || i.Holder != b.Holder.ID || table.Config().Shared(b.Key.IP) || !b.Evidence.Counts() || b.Evidence >= detector.Host {
-			continue
-		}
+		return i != nil && i.Holder == b.Holder.ID && b.Evidence.Counts() && b.Evidence < detector.Host &&
+			(i.Pod.Sandbox.ID == "" && !lists(i, b.Key.IP) || guests(i, b)) && !table.Config().Shared(b.Key.IP)
+	}) {
+		i := table.Interface(b.Holder.Interface)
 		if i.Pod.Sandbox.ID == "" {
 			n.Foreign[b.Key.IP] = true
 		}
-		// The guest of a virtual machine has an address that the pod was given and its kernel does not list.
-		if b.Holder.Given == detector.GivenYes && (!i.Seen || !i.View.Configured(b.Key.IP)) {
+		if guests(i, &b) {
 			n.Live = append(n.Live, liveOf(i, b.Key.IP))
 		}
 	}
-	for i := range table.All() {
+	for _, i := range all {
 		if !i.Seen {
 			n.Hidden = i.Name
 		}

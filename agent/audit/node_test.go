@@ -72,7 +72,9 @@ func (n *node) binds(i *observe.Interface, ip string, evidence detector.Evidence
 }
 
 func (n *node) text() string {
-	of := NodeOf(n.Table, n.bindings)
+	of := NodeOf(n.Table, func(keep func(*detector.Binding) bool) []detector.Binding {
+		return slices.DeleteFunc(slices.Clone(n.bindings), func(b detector.Binding) bool { return !keep(&b) })
+	})
 	var list []string
 	for _, l := range of.Live {
 		text := fmt.Sprintf("%s %s %s %s %q %q", l.IP, l.Interface, l.Pod.Name, l.Netns, l.Sandbox, l.Network)

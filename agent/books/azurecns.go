@@ -35,34 +35,33 @@ type cnsEndpoint struct {
 
 // readEndpoints reads CNS's file, unless it is the one of the last reading. A file that does not exist is an error, because
 // CNS may keep its endpoints elsewhere, or leave them to azure-vnet: then its pods have addresses and no endpoints.
-func readEndpoints(root hostRoot, store string, known map[netip.Addr]Reservation) (map[netip.Addr]Reservation, error) {
+func readEndpoints(root hostRoot, store string, known map[netip.Addr]Reservation) (all map[netip.Addr]Reservation, same bool, err error) {
 	file, err := root.open(store, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: Azure CNS keeps no endpoints there", err)
+		return nil, false, fmt.Errorf("%w: Azure CNS keeps no endpoints there", err)
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer file.Close()
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
-		return nil, fmt.Errorf("reading the node's %s: %w", store, err)
+		return nil, false, fmt.Errorf("reading the node's %s: %w", store, err)
 	}
 	for _, r := range known { // all are of one file
 		if r.version == versionOf(&stat) {
-			return known, nil
+			return known, true, nil
 		}
 		break
 	}
 	data, err := readAll(file, store, maxEndpoints)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	all, err := parseEndpoints(data, versionOf(&stat))
-	if err != nil {
-		return nil, fmt.Errorf("reading the node's %s: %w", store, err)
+	if all, err = parseEndpoints(data, versionOf(&stat)); err != nil {
+		return nil, false, fmt.Errorf("reading the node's %s: %w", store, err)
 	}
-	return all, nil
+	return all, len(all) == 0 && known != nil && len(known) == 0, nil
 }
 
 // maxAmong is of how many sandboxes with one address is known which they are.

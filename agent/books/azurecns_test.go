@@ -121,7 +121,7 @@ func TestAzureCNS(t *testing.T) {
 	var known map[netip.Addr]Reservation
 	expect := func(when, want, failure string) {
 		t.Helper()
-		all, err := readEndpoints(root, store, known)
+		all, _, err := readEndpoints(root, store, known)
 		if got := addresses(all); got != want || (err != nil) != (failure != "") || err != nil && (!strings.Contains(err.Error(), failure) || all != nil) {
 			t.Errorf("%s: %q, want %q; error %v, want %q", when, got, want, err, failure)
 		}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,16 +39,22 @@ func (r hostRoot) close() { _ = unix.Close(int(r)) }
 
 // open opens a file or folder of the node. The last part of the path is no link.
 func (r hostRoot) open(path string, kind fs.FileMode) (file *os.File, err error) {
-	err = r.find(path, kind, unix.O_NOFOLLOW, func(same string) (err error) {
+	err = r.find(path, kind, unix.O_NOFOLLOW, func(same string, _ *unix.Stat_t) (err error) {
 		file, err = os.Open(same)
 		return err
 	})
 	return file, err
 }
 
+// kinds are the kinds of files that are looked for, as the kernel and people call them.
+var kinds = map[fs.FileMode]struct {
+	mode uint32
+	name string
+}{0: {unix.S_IFREG, "file"}, fs.ModeDir: {unix.S_IFDIR, "folder"}, fs.ModeSocket: {unix.S_IFSOCK, "socket"}}
+
 // find has do use another path to what a path is on the node. Links cannot lead out of the node's file system (openat2(2),
 // RESOLVE_IN_ROOT). It neither waits nor has effects on devices.
-func (r hostRoot) find(path string, kind fs.FileMode, flags uint64, do func(same string) error) error {
+func (r hostRoot) find(path string, kind fs.FileMode, flags uint64, do func(same string, stat *unix.Stat_t) error) error {
 	found, err := unix.Openat2(int(r), path, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	})
@@ -55,13 +62,13 @@ func (r hostRoot) find(path string, kind fs.FileMode, flags uint64, do func(same
 		return fmt.Errorf("opening the node's %s: %w", path, err)
 	}
 	defer unix.Close(found)
-	same := fmt.Sprintf("/proc/self/fd/%d", found)
-	info, err := os.Stat(same)
+	var stat unix.Stat_t
+	err = unix.Fstat(found, &stat)
 	switch {
-	case err == nil && info.Mode().Type() != kind:
-		err = fmt.Errorf("it is no %s", map[fs.FileMode]string{0: "file", fs.ModeDir: "folder", fs.ModeSocket: "socket"}[kind])
+	case err == nil && stat.Mode&unix.S_IFMT != kinds[kind].mode:
+		err = fmt.Errorf("it is no %s", kinds[kind].name)
 	case err == nil:
-		err = do(same)
+		err = do("/proc/self/fd/"+strconv.Itoa(found), &stat)
 	}
 	if err != nil {
 		return fmt.Errorf("opening the node's %s: %w", path, err)
@@ -72,7 +79,7 @@ func (r hostRoot) find(path string, kind fs.FileMode, flags uint64, do func(same
 // DialHost connects to a Unix socket of the node. Without the right to see the node's file system, a socket that is not in
 // the own one is none ([fs.ErrNotExist]).
 func DialHost(ctx context.Context, path string) (conn net.Conn, err error) {
-	err = findSocket(path, func(same string) (err error) {
+	err = findSocket(path, func(same string, _ *unix.Stat_t) (err error) {
 		conn, err = new(net.Dialer).DialContext(ctx, "unix", same)
 		return err
 	})
@@ -81,10 +88,10 @@ func DialHost(ctx context.Context, path string) (conn net.Conn, err error) {
 
 // CheckSocket returns an error unless the node has a Unix socket at a path.
 func CheckSocket(path string) error {
-	return findSocket(path, func(string) error { return nil })
+	return findSocket(path, func(string, *unix.Stat_t) error { return nil })
 }
 
-func findSocket(path string, do func(same string) error) error {
+func findSocket(path string, do func(same string, stat *unix.Stat_t) error) error {
 	root, err := openRoot(path)
 	if err != nil {
 		return fmt.Errorf("%w: %w", fs.ErrNotExist, err)

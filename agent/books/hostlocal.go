@@ -1,8 +1,6 @@
 package books
 
 import (
-	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +8,6 @@ import (
 	"maps"
 	"math"
 	"net/netip"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -19,15 +16,10 @@ import (
 )
 
 const (
-	// ConfDir is where container runtimes find the configuration of networks.
-	ConfDir = "/etc/cni/net.d"
 	// hostLocalDir is where host-local keeps its reservations, a folder for each network
 	// (plugins/ipam/host-local/backend/disk, github.com/containernetworking/plugins).
 	hostLocalDir = "/var/lib/cni/networks"
 
-	// maxConfigs and maxConfig bound the files of the configuration, and the size of each in bytes.
-	maxConfigs = 256
-	maxConfig  = 1 << 20
 	// maxNetworkName is the longest name of a network, which is that of its folder (NAME_MAX).
 	maxNetworkName = 255
 	// maxReservations bounds the reservations of one network. A store with more is not used.
@@ -35,18 +27,6 @@ const (
 	// maxReservation is the size of a reservation in bytes: the ids of a container and of an interface.
 	maxReservation = 512
 )
-
-// The kinds of IPAM whose books are read.
-const (
-	BookHostLocal = "host-local"
-	BookAzureCNS  = "azure-cns"
-)
-
-// stores read what the IPAM of each kind has reserved. What is known from the last reading need not be read again.
-var stores = map[string]func(root hostRoot, store string, known map[netip.Addr]Reservation) (map[netip.Addr]Reservation, error){
-	BookHostLocal: readStore,
-	BookAzureCNS:  readEndpoints,
-}
 
 // Reserved is what an IPAM has reserved in one network of CNI's configuration. It does not change.
 type Reserved struct {
@@ -130,6 +110,10 @@ func (r Reservation) Sandboxes() []string {
 	return slices.Sorted(slices.Values(r.among))
 }
 
+func (r Reservation) same(as Reservation) bool {
+	return r.version == as.version && r.Sandbox == as.Sandbox
+}
+
 // version tells whether a file is the one that was read before.
 type version struct {
 	inode uint64
@@ -138,108 +122,31 @@ type version struct {
 
 func versionOf(stat *unix.Stat_t) version { return version{stat.Ino, stat.Ctim} }
 
-// IPAM reads what the node's IPAM has reserved. It takes no lock, because an ADD must not wait for it: what it reads may
-// change meanwhile. It is not safe for concurrent use.
-type IPAM struct {
-	folder  func() string
-	confDir string               // the folder of the last reading
-	last    map[string]*Reserved // by path of the store
-}
-
-// NewIPAM returns a reader for the networks that a folder of the node configures, which may be another one each time.
-func NewIPAM(folder func() string) *IPAM { return &IPAM{folder: folder} }
-
-// ErrNoFolder says that the folder of the configuration does not exist.
-var ErrNoFolder = errors.New("does not exist on this node")
-
-// Folder is the node's folder with the configuration that was read last.
-func (h *IPAM) Folder() string { return cmp.Or(h.confDir, h.folder()) }
-
-// Read returns what is reserved now, by network. The error is [ErrNoFolder], or of a configuration that cannot be read in part says what is
-// missing; the rest is returned.
-func (h *IPAM) Read() (all []*Reserved, err error) {
-	h.confDir = h.folder()
-	// One root for all: where the kernel refuses process 1's, the folder of the configuration tells whose root this is, and a
-	// store may be missing.
-	root, err := openRoot(h.confDir)
-	if err != nil {
-		return nil, err
-	}
-	defer root.close()
-	networks, err := h.networks(root)
-	read := make(map[string]*Reserved)
-	for _, n := range networks {
-		if read[n.Store] != nil {
-			continue // two files may configure one network, or two networks have one store
-		}
-		last := cmp.Or(h.last[n.Store], &Reserved{})
-		n.Reservations, n.Err = stores[n.Book](root, n.Store, last.Reservations)
-		read[n.Store] = n
-		all = append(all, n)
-	}
-	h.last = read
-	return all, err
-}
-
-// networks reads the configuration.
-func (h *IPAM) networks(root hostRoot) (networks []*Reserved, problem error) {
-	folder, err := root.open(h.confDir, fs.ModeDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s %w", h.confDir, ErrNoFolder)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer folder.Close()
-	names, err := folder.Readdirnames(maxConfigs)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("listing the node's %s: %w", h.confDir, err)
-	}
-	if len(names) == maxConfigs {
-		problem = fmt.Errorf("listing the node's %s: only the first %d files are read", h.confDir, maxConfigs)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		if !slices.Contains([]string{".conf", ".conflist", ".json"}, path.Ext(name)) {
-			continue
-		}
-		data, failed := root.read(path.Join(h.confDir, name), maxConfig)
-		if failed == nil && !json.Valid(data) {
-			failed = fmt.Errorf("reading the node's %s: it is no JSON", path.Join(h.confDir, name))
-		}
-		problem = cmp.Or(problem, failed)
-		if n := parseNetwork(data); n != nil {
-			if n.subnets != "" {
-				n.Ranges = flannelRanges(root, n.subnets)
-			}
-			networks = append(networks, n)
-		}
-	}
-	return networks, problem
-}
-
 // readStore reads the files of a store, which are named by their addresses. Others are host-local's own. Files that are those of
-// the last reading are not read again.
-func readStore(root hostRoot, store string, known map[netip.Addr]Reservation) (map[netip.Addr]Reservation, error) {
+// the last reading are not read again; if all are, what is known is returned.
+func readStore(root hostRoot, store string, known map[netip.Addr]Reservation) (all map[netip.Addr]Reservation, same bool, err error) {
 	folder, err := root.open(store, fs.ModeDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return make(map[netip.Addr]Reservation), nil
+		if known != nil && len(known) == 0 {
+			return known, true, nil
+		}
+		return make(map[netip.Addr]Reservation), false, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer folder.Close()
 	names, err := folder.Readdirnames(maxReservations + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("listing the node's reservations: %w", err)
+		return nil, false, fmt.Errorf("listing the node's reservations: %w", err)
 	}
 	if len(names) > maxReservations {
-		return nil, fmt.Errorf("listing the node's reservations: more than %d", maxReservations)
+		return nil, false, fmt.Errorf("listing the node's reservations: more than %d", maxReservations)
 	}
-	all := make(map[netip.Addr]Reservation, len(names))
+	all, same = make(map[netip.Addr]Reservation, len(names)), known != nil
 	for _, name := range names {
-		ip, err := netip.ParseAddr(name)
-		if err != nil || ip.String() != name || ip.Is4In6() || ip.Zone() != "" { // a zone may be any text
+		ip, ok := reservedBy(name)
+		if !ok {
 			continue
 		}
 		r, err := readReservation(int(folder.Fd()), name, known[ip])
@@ -247,11 +154,54 @@ func readStore(root hostRoot, store string, known map[netip.Addr]Reservation) (m
 			continue // a DEL has just removed it
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading the node's reservation of %s: %w", ip, err)
+			return nil, false, fmt.Errorf("reading the node's reservation of %s: %w", ip, err)
 		}
-		all[ip] = r
+		all[ip], same = r, same && r.same(known[ip])
 	}
-	return all, nil
+	if same && len(all) == len(known) {
+		return known, true, nil
+	}
+	return all, false, nil
+}
+
+// readChanges reads the files of a store that have these names.
+func readChanges(root hostRoot, store string, names map[string]bool, known map[netip.Addr]Reservation) (all map[netip.Addr]Reservation, same bool, err error) {
+	folder, err := root.open(store, fs.ModeDir)
+	if err != nil {
+		return nil, false, err // it has just gone
+	}
+	defer folder.Close()
+	all, same = known, true
+	for name := range names {
+		ip, ok := reservedBy(name)
+		if !ok {
+			continue
+		}
+		r, err := readReservation(int(folder.Fd()), name, Reservation{})
+		gone := errors.Is(err, fs.ErrNotExist)
+		if err != nil && !gone {
+			return nil, false, fmt.Errorf("reading the node's reservation of %s: %w", ip, err)
+		}
+		last, existed := all[ip]
+		if gone && !existed || !gone && existed && r.same(last) {
+			continue
+		}
+		if same {
+			all, same = maps.Clone(known), false
+		}
+		if gone {
+			delete(all, ip)
+		} else {
+			all[ip] = r
+		}
+	}
+	return all, same, nil
+}
+
+// reservedBy returns the address whose reservation has this name.
+func reservedBy(name string) (ip netip.Addr, ok bool) {
+	ip, err := netip.ParseAddr(name)
+	return ip, err == nil && ip.String() == name && !ip.Is4In6() && ip.Zone() == "" // a zone may be any text
 }
 
 // errNoFile is what the store has under the name of a reservation if somebody else made it.

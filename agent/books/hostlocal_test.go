@@ -74,11 +74,19 @@ type store struct {
 func newStore(t *testing.T) *store {
 	dir := t.TempDir()
 	s := &store{t, filepath.Join(dir, "data", "pods"), NewIPAM(func() string { return filepath.Join(dir, "conf") })}
+	t.Cleanup(s.book.Close)
 	s.must(os.MkdirAll(s.dir, 0o755))
 	s.must(os.MkdirAll(filepath.Join(dir, "conf"), 0o755))
-	s.must(os.WriteFile(filepath.Join(dir, "conf", "10-pods.conflist"), fmt.Appendf(nil,
-		`{"name":"pods","plugins":[{"type":"ptp","ipam":{"type":"host-local","subnet":"10.1.2.0/24","dataDir":%q}}]}`, filepath.Join(dir, "data")), 0o600))
+	s.configure("data")
 	return s
+}
+
+// configure sets the folder of stores.
+func (s *store) configure(data string) {
+	s.t.Helper()
+	s.must(os.WriteFile(s.config(), fmt.Appendf(nil,
+		`{"name":"pods","plugins":[{"type":"ptp","ipam":{"type":"host-local","subnet":"10.1.2.0/24","dataDir":%q}}]}`,
+		filepath.Join(filepath.Dir(s.book.folder()), data)), 0o600))
 }
 
 func (s *store) must(err error) {
@@ -254,7 +262,7 @@ func BenchmarkHostLocal(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer root.close()
-	all, err := readStore(root, dir, nil)
+	all, _, err := readStore(root, dir, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

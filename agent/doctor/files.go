@@ -215,13 +215,18 @@ func checkEngines(ctx context.Context, known *facts) Check {
 	return ok("%s", strings.Join(texts, ", "))
 }
 
-// checkBooks checks whether libcni's cache can be read, so that networks do not depend on the names of devices in pods.
+// checkBooks checks whether libcni's cache can be read, so that networks do not depend on the names of devices in pods, and whether folders can
+// be watched.
 func checkBooks(_ context.Context, known *facts) Check {
 	if known.opts.CRISocket == "off" || known.opts.CRISocket == "none" {
 		return skip("--cri-socket %s", known.opts.CRISocket)
 	}
 	sandboxes, err := books.NewCache(books.CacheDir).List()
+	unwatched := books.CheckWatch("/")
 	switch {
+	case known.uid == 0 && unwatched != nil:
+		return warn("raise fs.inotify.max_user_instances or fs.inotify.max_user_watches (sysctl); until then an agent that starts reads all reservations of "+
+			"the node's IPAM again and again", "%v", unwatched)
 	case err == nil:
 		return ok("libcni's cache has %d pods", len(sandboxes))
 	case errors.Is(err, fs.ErrNotExist):

@@ -40,9 +40,10 @@ type settings struct {
 	// pods are the sizes of the nodes; idle and talk are how long they are measured without and with traffic.
 	pods       []int
 	idle, talk time.Duration
-	// reservations are in the books that are read, and readings are measured for so long each.
-	reservations, readings int
-	reading                time.Duration
+	// reservations are the sizes of the books that are read; readings are measured for so long each.
+	reservations []int
+	readings     int
+	reading      time.Duration
 	// duplicates are made in waves, so many at a time.
 	waves, wave int
 	// sandboxes are made on each node that has a container runtime, once in so many turns
@@ -58,7 +59,7 @@ var sizes = map[string]settings{
 	"full": {
 		rounds: 31, repeat: 200_000, runs: 5, tcp: 2 * time.Second, batches: 31, bursts: 5, announcing: 40,
 		pods: []int{10, 100, 250}, idle: 165 * time.Second, talk: 30 * time.Second,
-		reservations: 10_000, readings: 5, reading: 20 * time.Second,
+		reservations: []int{1000, 10_000}, readings: 5, reading: 20 * time.Second,
 		waves: 20, wave: 5, sandboxes: 200, turns: 8, updated: 100,
 	},
 	// Two minutes, for those who change the benchmark: the figures are rough, and idle
@@ -66,14 +67,14 @@ var sizes = map[string]settings{
 	"quick": {
 		rounds: 5, repeat: 50_000, runs: 1, tcp: time.Second / 2, batches: 3, bursts: 2, announcing: 10,
 		pods: []int{10, 50}, idle: 5 * time.Second, talk: 5 * time.Second,
-		reservations: 1000, readings: 3, reading: 3 * time.Second,
+		reservations: []int{1000, 10_000}, readings: 3, reading: 3 * time.Second,
 		waves: 2, wave: 5, sandboxes: 20, turns: 4, updated: 30,
 	},
 	// Enough to see that everything is measured.
 	"tiny": {
 		rounds: 1, repeat: 2000, runs: 1, tcp: 50 * time.Millisecond, batches: 1, bursts: 1, announcing: 2,
 		pods: []int{1, 2}, idle: 50 * time.Millisecond, talk: 50 * time.Millisecond,
-		reservations: 10, readings: 1, reading: 50 * time.Millisecond,
+		reservations: []int{10}, readings: 1, reading: 50 * time.Millisecond,
 		waves: 1, wave: 2, sandboxes: 4, turns: 4, updated: 2,
 	},
 }
