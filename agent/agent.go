@@ -232,7 +232,7 @@ func (a *Agent) newAudit(l *loop) *audit.Audit {
 	opts := audit.Options{
 		Log: a.opts.Log, Grace: a.opts.UnheldAfter, Sandboxes: a.pods.Sandboxes, Relist: a.pods.Relist,
 		Node: func(ctx context.Context) (node audit.Node, err error) {
-			err = l.do(ctx, func() { node = audit.NodeOf(l.Table, l.Detector.Bindings) })
+			err = l.do(ctx, func() { node = audit.NodeOf(l.Table, l.Detector.Each) })
 			return node, err
 		},
 		Done: func(ctx context.Context) {

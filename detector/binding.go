@@ -322,14 +322,18 @@ func (h *Holder) describePod(from *Holder) {
 	h.Pod, h.CreatedAt, h.Sandbox, h.Given = from.Pod, from.CreatedAt, from.Sandbox, from.Given
 }
 
+// shown is the evidence as others see it.
+func (b *binding) shown() Evidence {
+	if b.evidence == Forwarded && b.listed {
+		return Silent
+	}
+	return b.evidence
+}
+
 // public returns the binding as a copy for callers of the package.
 func (b *binding) public() Binding {
-	ev := b.evidence
-	if ev == Forwarded && b.listed {
-		ev = Silent
-	}
 	return Binding{
-		Key: b.entry.key, Holder: b.holder, Evidence: ev,
+		Key: b.entry.key, Holder: b.holder, Evidence: b.shown(),
 		FirstSeen: b.firstSeen, FoundAtStart: b.atStart, LastSeen: b.lastSeen(), Unreachable: b.check != nil && b.check.noReply > 0,
 	}
 }

@@ -15,21 +15,25 @@ import (
 // Bindings returns the bindings that keep accepts (nil accepts all), ordered by network, address
 // and FirstSeen, also those of remote holders. keep must not retain its argument.
 func (d *Detector) Bindings(keep func(*Binding) bool) []Binding {
-	size := 0
-	if keep == nil {
-		size = d.table.size()
-	}
-	list := make([]Binding, 0, size)
-	var p Binding // one for all, because keep makes it escape
+	list := make([]Binding, 0, d.table.size())
 	for _, e := range d.table.entries {
 		for _, b := range e.bindings {
-			if p = b.public(); keep == nil || keep(&p) {
+			if p := b.public(); keep == nil || keep(&p) {
 				list = append(list, p)
 			}
 		}
 	}
 	slices.SortFunc(list, func(a, b Binding) int { return cmp.Or(a.Key.Compare(b.Key), CompareAge(a, b)) })
 	return list
+}
+
+// Each calls f with the parts of each binding that Bindings returns, in no order, and copies nothing. f must neither change nor retain the holder.
+func (d *Detector) Each(f func(key Key, holder *Holder, evidence Evidence)) {
+	for key, e := range d.table.entries {
+		for _, b := range e.bindings {
+			f(key, &b.holder, b.shown())
+		}
+	}
 }
 
 // Conflicts returns the open suspicions and conflicts by SuspectedAt and, with all, after them the

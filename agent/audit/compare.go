@@ -18,7 +18,7 @@ const (
 	// while an ADD or a DEL runs, store and wire differ for some milliseconds.
 	every = time.Second
 	// Reading takes one in share of the time at most, unless it came less often than slowest then.
-	share   = 300
+	share   = 400
 	slowest = 5 * time.Second
 	// listAgain is how old the runtime's list may be while there are findings about pods that run: one may have ended.
 	listAgain = 5 * time.Second
@@ -120,8 +120,9 @@ func (c *comparison) add(r *reading) (findings []document.Finding, omitted int, 
 	reserved := make(map[owner]bool)
 	c.round++
 	runtime := newRuntime(r)
-	// found takes a candidate. It is made a finding only if it is one, because there may be thousands.
-	found := func(k candidate, finding func() document.Finding) {
+	findings = make([]document.Finding, 0, min(len(c.candidates), maxFindings))
+	// found takes a candidate, of which there may be thousands, and returns nil unless it is a finding that there is room for.
+	found := func(k candidate) *document.Finding {
 		least, certain := every, true
 		s := c.candidates[k]
 		if s == nil {
@@ -156,10 +157,10 @@ func (c *comparison) add(r *reading) (findings []document.Finding, omitted int, 
 		case len(findings) == maxFindings:
 			omitted++
 		default:
-			f := finding()
-			f.Since = s.since
-			findings = append(findings, f)
+			findings = append(findings, document.Finding{Kind: k.kind, IP: k.ip, Store: k.store, ReservedFor: k.reservedFor, Since: s.since})
+			return &findings[len(findings)-1]
 		}
+		return nil
 	}
 	for _, l := range r.Live {
 		c.compareLive(l, r.books, runtime, reserved, found)
@@ -195,7 +196,7 @@ func (c *comparison) holds(now time.Time) bool {
 func (c *comparison) restart() { c.candidates = nil }
 
 // compareLive looks for an address that a pod has without a reservation.
-func (c *comparison) compareLive(l Live, all []*books.Reserved, runtime runtime, reserved map[owner]bool, found func(candidate, func() document.Finding)) {
+func (c *comparison) compareLive(l Live, all []*books.Reserved, runtime runtime, reserved map[owner]bool, found func(candidate) *document.Finding) {
 	var here []document.Finding
 	for _, b := range all {
 		o := owner{b.Store, l.IP, l.Sandbox}
@@ -224,7 +225,10 @@ func (c *comparison) compareLive(l Live, all []*books.Reserved, runtime runtime,
 		}
 	}
 	for _, f := range here {
-		found(candidateOf(&f), func() document.Finding { return f })
+		if made := found(candidateOf(&f)); made != nil {
+			f.Since = made.Since
+			*made = f
+		}
 	}
 }
 
@@ -237,8 +241,8 @@ func (r *reading) seeksUnheld(b *books.Reserved) bool {
 }
 
 // compareReserved looks for reservations of sandboxes that do not exist.
-func compareReserved(b *books.Reserved, r *reading, runtime runtime, found func(candidate, func() document.Finding)) {
-	var unheld []netip.Addr
+func compareReserved(b *books.Reserved, r *reading, runtime runtime, found func(candidate) *document.Finding) {
+	unheld := make([]netip.Addr, 0, len(b.Reservations))
 	for ip, reservation := range b.Reservations {
 		if reservation.Sandbox != "" && runtime.full[short(reservation.Sandbox)] == "" && !r.Foreign[ip] {
 			unheld = append(unheld, ip)
@@ -246,16 +250,14 @@ func compareReserved(b *books.Reserved, r *reading, runtime runtime, found func(
 	}
 	slices.SortFunc(unheld, netip.Addr.Compare) // of too many always the same ones are found
 	for _, ip := range unheld {
-		sandbox := b.Reservations[ip].Sandbox
-		found(candidate{owner{store: b.Store, ip: ip}, document.Unheld, sandbox}, func() document.Finding {
-			f := document.Finding{
-				Kind: document.Unheld, IP: ip, Book: b.Book, CNINetwork: b.Network, Store: b.Store, ReservedFor: sandbox,
-			}
-			if l, live := runtime.live[ip]; live { // to free the reservation would do harm
-				f.Interface, f.Netns, f.Pod = l.Interface, l.Netns, document.NewPod(l.Pod)
-			}
-			return f
-		})
+		f := found(candidate{owner{store: b.Store, ip: ip}, document.Unheld, b.Reservations[ip].Sandbox})
+		if f == nil {
+			continue
+		}
+		f.Book, f.CNINetwork = b.Book, b.Network
+		if l, live := runtime.live[ip]; live { // to free the reservation would do harm
+			f.Interface, f.Netns, f.Pod = l.Interface, l.Netns, document.NewPod(l.Pod)
+		}
 	}
 }
 

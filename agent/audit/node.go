@@ -11,35 +11,29 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// NodeOf returns what is known of the node's interfaces, in a fixed order. bindings returns those that it is asked for. Call it in the goroutine
-// that owns the parts.
-func NodeOf(table *observe.Table, bindings func(keep func(*detector.Binding) bool) []detector.Binding) Node {
+// NodeOf returns what is known of the node's interfaces, in a fixed order. bindings calls a function for each. Call it in the goroutine that owns
+// the parts.
+func NodeOf(table *observe.Table, bindings func(func(detector.Key, *detector.Holder, detector.Evidence))) Node {
 	all := slices.SortedFunc(table.All(), func(x, y *observe.Interface) int { return cmp.Compare(x.Index, y.Index) })
 	addresses := 0
 	for _, i := range all {
 		addresses += len(i.View.Addresses)
 	}
 	n := Node{Live: make([]Live, 0, addresses), Foreign: make(map[netip.Addr]bool)}
-	lists := func(i *observe.Interface, ip netip.Addr) bool {
-		return slices.ContainsFunc(i.View.Addresses, func(a netns.Address) bool { return a.IP == ip })
-	}
-	// The guest of a virtual machine has an address that the pod was given and its kernel does not list.
-	guests := func(i *observe.Interface, b *detector.Binding) bool {
-		return b.Holder.Given == detector.GivenYes && (!i.Seen || !i.View.Configured(b.Key.IP))
-	}
-	for _, b := range bindings(func(b *detector.Binding) bool {
-		i := table.Interface(b.Holder.Interface)
-		return i != nil && i.Holder == b.Holder.ID && b.Evidence.Counts() && b.Evidence < detector.Host &&
-			(i.Pod.Sandbox.ID == "" && !lists(i, b.Key.IP) || guests(i, b)) && !table.Config().Shared(b.Key.IP)
-	}) {
-		i := table.Interface(b.Holder.Interface)
+	bindings(func(key detector.Key, h *detector.Holder, evidence detector.Evidence) {
+		i := table.Interface(h.Interface)
+		if i == nil || i.Holder != h.ID || table.Config().Shared(key.IP) || !evidence.Counts() || evidence >= detector.Host {
+			return
+		}
 		if i.Pod.Sandbox.ID == "" {
-			n.Foreign[b.Key.IP] = true
+			n.Foreign[key.IP] = true
 		}
-		if guests(i, &b) {
-			n.Live = append(n.Live, liveOf(i, b.Key.IP))
+		// The guest of a virtual machine has an address that the pod was given and its kernel does not list.
+		if h.Given == detector.GivenYes && (!i.Seen || !i.View.Configured(key.IP)) {
+			n.Live = append(n.Live, liveOf(i, key.IP))
 		}
-	}
+	})
+	slices.SortFunc(n.Live, func(x, y Live) int { return cmp.Or(x.IP.Compare(y.IP), cmp.Compare(x.Interface, y.Interface)) })
 	for _, i := range all {
 		if !i.Seen {
 			n.Hidden = i.Name

@@ -72,8 +72,10 @@ func (n *node) binds(i *observe.Interface, ip string, evidence detector.Evidence
 }
 
 func (n *node) text() string {
-	of := NodeOf(n.Table, func(keep func(*detector.Binding) bool) []detector.Binding {
-		return slices.DeleteFunc(slices.Clone(n.bindings), func(b detector.Binding) bool { return !keep(&b) })
+	of := NodeOf(n.Table, func(each func(detector.Key, *detector.Holder, detector.Evidence)) {
+		for _, b := range n.bindings {
+			each(b.Key, &b.Holder, b.Evidence)
+		}
 	})
 	var list []string
 	for _, l := range of.Live {

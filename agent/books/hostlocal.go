@@ -166,9 +166,12 @@ func readStore(root hostRoot, store string, known map[netip.Addr]Reservation) (a
 
 // readChanges reads the files of a store that have these names.
 func readChanges(root hostRoot, store string, names map[string]bool, known map[netip.Addr]Reservation) (all map[netip.Addr]Reservation, same bool, err error) {
+	if len(names) == 0 {
+		return known, true, nil
+	}
 	folder, err := root.open(store, fs.ModeDir)
 	if err != nil {
-		return nil, false, err // it has just gone
+		return readStore(root, store, known) // it has just gone
 	}
 	defer folder.Close()
 	all, same = known, true
@@ -194,6 +197,9 @@ func readChanges(root hostRoot, store string, names map[string]bool, known map[n
 		} else {
 			all[ip] = r
 		}
+	}
+	if len(all) > maxReservations {
+		return readStore(root, store, known) // it says so
 	}
 	return all, same, nil
 }

@@ -100,19 +100,12 @@ func (h *IPAM) read(root hostRoot, n Reserved, whole bool) *Reserved {
 		n.Ranges = flannelRanges(root, n.subnets)
 	}
 	same := false
-	switch {
-	case n.Book == BookAzureCNS:
+	if n.Book == BookAzureCNS {
 		n.Reservations, same, n.Err = readEndpoints(root, n.Store, last.Reservations)
-	default:
-		names, all := h.watch.changed(root, n.Store)
-		switch {
-		case whole || all || last.Reservations == nil:
-			n.Reservations, same, n.Err = readStore(root, n.Store, last.Reservations)
-		case len(names) > 0:
-			n.Reservations, same, n.Err = readChanges(root, n.Store, names, last.Reservations)
-		default:
-			n.Reservations, same = last.Reservations, true
-		}
+	} else if names, all := h.watch.changed(root, n.Store); whole || all || last.Reservations == nil {
+		n.Reservations, same, n.Err = readStore(root, n.Store, last.Reservations)
+	} else {
+		n.Reservations, same, n.Err = readChanges(root, n.Store, names, last.Reservations)
 	}
 	if same && n.Network == last.Network && n.Plugin == last.Plugin && slices.Equal(n.Ranges, last.Ranges) {
 		return last

@@ -238,6 +238,28 @@ func TestManyChanges(t *testing.T) {
 	}
 }
 
+// A store that grows bit by bit is bounded, too.
+func TestGrowingStore(t *testing.T) {
+	s := newStore(t)
+	ip := netip.MustParseAddr("10.1.0.0")
+	for range maxReservations {
+		s.must(unix.Mknod(s.at(ip.String()), unix.S_IFREG|0o600, 0))
+		ip = ip.Next()
+	}
+	if r := s.read(); len(r.Reservations) != maxReservations || r.Err != nil {
+		t.Fatalf("%d reservations, error %v", len(r.Reservations), r.Err)
+	}
+	s.byEvents()
+	s.write(ip.String(), "aaaa")
+	if r := s.read(); r.Err == nil || r.Reservations != nil {
+		t.Errorf("%d reservations", len(r.Reservations))
+	}
+	s.must(os.Remove(s.at(ip.String())))
+	if r := s.read(); len(r.Reservations) != maxReservations || r.Err != nil {
+		t.Errorf("one less: %d reservations, error %v", len(r.Reservations), r.Err)
+	}
+}
+
 // Stores that are no longer configured are not watched.
 func TestForgottenStores(t *testing.T) {
 	s := newStore(t)
