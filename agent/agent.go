@@ -236,6 +236,9 @@ func (a *Agent) newAudit(l *loop) *audit.Audit {
 			return node, err
 		},
 		Done: func(ctx context.Context) {
+			if !l.report.AwaitsBooks() {
+				return
+			}
 			_ = l.do(ctx, func() { // it fails if the agent stops
 				if l.report.ReadBooks() {
 					l.SaveWithin(core.SaveInterval)

@@ -38,14 +38,14 @@ const MaxDevices = 64
 // thread's netns, or the wire, without passing a host end. If there are more than [MaxDevices], known ones, by index, are before
 // others, and more counts those that are left out.
 func DevicesWithoutHostEnd(netnsFile *os.File, known map[int]bool) (devices []Device, more int, err error) {
-	host, err := os.Open(Self)
+	host, err := unix.Open(Self, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, 0, fmt.Errorf("opening own netns: %w", err)
 	}
-	defer host.Close()
+	defer unix.Close(host)
 	var others []Device
 	err = Do(netnsFile, func() error {
-		hostID, err := netlink.GetNetNsIdByFd(int(host.Fd()))
+		hostID, err := netlink.GetNetNsIdByFd(host)
 		if err != nil {
 			return fmt.Errorf("reading the host's netns id in %s: %w", netnsFile.Name(), err)
 		}

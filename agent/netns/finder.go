@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -278,17 +279,23 @@ func (f *Finder) Refs() ([]Ref, error) {
 
 // Inode returns the inode of the netns at path, and an error if path is no namespace file.
 func Inode(path string) (uint64, error) {
-	var fs unix.Statfs_t
+	namespaces, err := namespaceDevice()
 	var st unix.Stat_t
-	err := unix.Statfs(path, &fs)
-	if err == nil && fs.Type != unix.NSFS_MAGIC {
-		err = errNoNamespace
-	}
 	if err == nil {
 		err = unix.Stat(path, &st)
+	}
+	if err == nil && st.Dev != namespaces {
+		err = errNoNamespace
 	}
 	if err != nil {
 		return 0, fmt.Errorf("reading netns file %s: %w", path, err)
 	}
 	return st.Ino, nil
 }
+
+// namespaceDevice is the device of all namespaces: the kernel has one file system for them (fs/nsfs.c).
+var namespaceDevice = sync.OnceValues(func() (uint64, error) {
+	var st unix.Stat_t
+	err := unix.Stat(Self, &st)
+	return st.Dev, err
+})

@@ -38,20 +38,20 @@ func do(what string, enter, fn func() error) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		back, err := os.Open(Self)
+		back, err := unix.Open(Self, unix.O_RDONLY|unix.O_CLOEXEC, 0) // os.Open makes four more system calls
 		if err != nil {
 			runtime.UnlockOSThread()
 			result <- fmt.Errorf("opening own netns: %w", err)
 			return
 		}
-		defer back.Close()
+		defer unix.Close(back)
 		if err := enter(); err != nil {
 			runtime.UnlockOSThread()
 			result <- fmt.Errorf("%s: %w", what, err)
 			return
 		}
 		err = fn()
-		if backErr := unix.Setns(int(back.Fd()), unix.CLONE_NEWNET); backErr != nil {
+		if backErr := unix.Setns(back, unix.CLONE_NEWNET); backErr != nil {
 			// Still locked: the runtime ends the thread with this goroutine.
 			result <- errors.Join(err, fmt.Errorf("returning to own netns: %w", backErr))
 			return

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/dupip/dupip/agent/audit"
@@ -206,6 +207,7 @@ func (r *Report) colliding(conflicts []detector.Conflict) map[ownHolder]bool {
 // say something else. It belongs to the goroutine that owns the parts.
 type causes struct {
 	awaited map[string]detector.Conflict // by id: the books were not read since then
+	waits   atomic.Bool                  // there are some; any goroutine may read it
 	said    map[string][]document.Book   // by id
 }
 
@@ -219,6 +221,7 @@ func (r *Report) cause(e detector.Event) {
 		delete(r.causes.awaited, e.Conflict.ID)
 	case e.Kind == detector.EventConfirmed && r.causes.said[e.Conflict.ID] == nil:
 		r.causes.awaited[e.Conflict.ID] = e.Conflict
+		r.causes.waits.Store(true) // before it looks at the last reading: a later one asks
 		r.ReadBooks()
 	default:
 		if _, awaited := r.causes.awaited[e.Conflict.ID]; awaited {
@@ -241,8 +244,12 @@ func (r *Report) ReadBooks() (kept bool) {
 			kept = true
 		}
 	}
+	r.causes.waits.Store(len(r.causes.awaited) > 0)
 	return kept
 }
+
+// AwaitsBooks reports whether ReadBooks may keep something. Any goroutine may call it.
+func (r *Report) AwaitsBooks() bool { return r.causes.waits.Load() }
 
 // Kept returns what is kept of these conflicts: what the books said, and the facts of holders. It forgets that of others. Call it in the
 // goroutine that owns the parts.
