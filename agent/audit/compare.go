@@ -268,16 +268,17 @@ type runtime struct {
 	full map[string]string
 	pods map[string]detector.Pod
 	// live has one holder of each address.
-	live map[netip.Addr]Live
+	live map[netip.Addr]*Live
 }
 
 func newRuntime(from *reading) runtime {
 	list := from.sandboxes
-	r := runtime{full: make(map[string]string, len(list.Ready)), list: list, pods: make(map[string]detector.Pod), live: make(map[netip.Addr]Live)}
+	r := runtime{full: make(map[string]string, len(list.Ready)), list: list, pods: make(map[string]detector.Pod), live: make(map[netip.Addr]*Live, len(from.Live))}
 	for id := range list.Ready {
 		r.full[short(id)] = id
 	}
-	for _, l := range from.Live {
+	for n := range from.Live {
+		l := &from.Live[n]
 		r.pods[l.Sandbox], r.live[l.IP] = l.Pod, l
 	}
 	return r
