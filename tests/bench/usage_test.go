@@ -19,8 +19,10 @@ func measureUsage(b *bench) {
 	b.title("AN AGENT: MEMORY, CPU OF A CORE (pods of two addresses, %s silent, %s a packet a second each)", b.idle, b.talk)
 	var pods [][]*lab.Pod
 	var agents []*lab.Agent
+	var groups []string
 	for _, size := range b.pods {
 		n := b.Node("")
+		groups = append(groups, b.memoryCgroup(n))
 		pods = append(pods, b.populate(n, size))
 		agents = append(agents, b.Agent(n, "--log-level", "info"))
 	}
@@ -41,6 +43,11 @@ func measureUsage(b *bench) {
 		}
 		b.row(fmt.Sprintf("%d pods", b.pods[i]), goal, "%.1f MB, idle %.2f%%, talking %.2f%%",
 			max(idle[i].memory, talking[i].memory)/1e6, 100*idle[i].cpu, 100*talking[i].cpu)
+		if groups[i] != "" {
+			m := b.memoryOf(groups[i])
+			b.row(fmt.Sprintf("%d pods, by the cgroup", b.pods[i]), "", "anon %.1f, kernel %.1f, file %.1f, working set %.1f MB",
+				m.anon/1e6, m.kernel/1e6, m.file/1e6, m.working/1e6)
+		}
 	}
 }
 
