@@ -124,7 +124,8 @@ func (a *Audit) read(ctx context.Context) (waiting bool, took time.Duration) {
 	took = time.Since(r.at)
 	unwatched := a.opts.Books.Unwatched()
 	if unwatched != nil && a.unwatched == nil {
-		a.opts.Log.Warn("the node's books are read as a whole every second, because their folders cannot be watched: raise fs.inotify.max_user_watches or …_instances", "err", unwatched)
+		a.opts.Log.Warn("all of the node's books is read again and again, because a folder of them cannot be watched; is fs.inotify.max_user_watches or "+
+			"fs.inotify.max_user_instances too small?", "error", unwatched)
 	}
 	a.unwatched = unwatched
 	if len(r.books) > 0 {
