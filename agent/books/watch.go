@@ -84,11 +84,13 @@ func (w *watch) event(descriptor, mask uint32, name []byte) {
 	name, _, _ = bytes.Cut(name, []byte{0})
 	for path, f := range w.folders { // one folder may have two paths
 		switch {
-		case mask&unix.IN_Q_OVERFLOW != 0, f.descriptor == descriptor && len(f.names) == maxChanged:
-			f.all = true
+		case mask&unix.IN_Q_OVERFLOW != 0: // the end of a watch may be among the events that are lost
+			w.forget(path)
 		case f.descriptor != descriptor:
 		case mask&goneEvents != 0:
 			w.forget(path)
+		case len(f.names) == maxChanged:
+			f.all = true
 		case len(name) > 0: // without one it is of the folder's own attributes
 			if f.names == nil {
 				f.names = make(map[string]bool)
