@@ -310,11 +310,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	}
 	// The watcher is the first to stop: while it detaches, which may take seconds, all others go on, and conflicts are found.
-	watching, stopWatching := context.WithCancel(ctx)
-	defer stopWatching()
+	stopping := ctx.Done()
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group, ctx := errgroup.WithContext(ctx)
-	context.AfterFunc(ctx, stopWatching) // a part failed
 	records, frames := make(chan bpf.Record, 1024), make(chan bpf.Frame, bpf.MaxFrames)
 	group.Go(func() error { return read(ctx, a.observer.Read, records) })
 	if a.loop.captures != nil {
@@ -323,7 +321,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error {
 		defer stop()
 		defer a.observer.Close() // ends read
-		return a.watcher.Run(watching)
+		return a.watcher.Run(ctx, stopping)
 	})
 	group.Go(func() error { return a.loop.run(ctx, records, frames) })
 	group.Go(func() error {

@@ -32,6 +32,15 @@ const eventTimeout = 2 * time.Minute
 // watch prepares and starts a Watcher, and returns it with a function that waits for an event.
 func watch(t *testing.T, opts links.Options, before ...func(*links.Watcher)) (*links.Watcher, func(what string, ok func(links.Event) bool) links.Event) {
 	t.Helper()
+	w, _, wait := watchUntil(t, nil, opts, before...)
+	return w, wait
+}
+
+// watchUntil is watch with what [links.Watcher.Run] stops at. It also returns a channel that is closed when that has returned.
+func watchUntil(t *testing.T, stop <-chan struct{}, opts links.Options, before ...func(*links.Watcher)) (
+	w *links.Watcher, ended <-chan struct{}, wait func(what string, ok func(links.Event) bool) links.Event,
+) {
+	t.Helper()
 	testneeds.Root(t)
 	observer, err := bpf.Load(bpf.Options{})
 	if err != nil {
@@ -42,7 +51,7 @@ func watch(t *testing.T, opts links.Options, before ...func(*links.Watcher)) (*l
 	if opts.Resync == 0 {
 		opts.Resync = time.Hour // without resyncs
 	}
-	w, err := links.New(opts)
+	w, err = links.New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,16 +59,19 @@ func watch(t *testing.T, opts links.Options, before ...func(*links.Watcher)) (*l
 		prepare(w)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := w.Run(ctx, stop); err != nil {
 			t.Error(err)
 		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
 		observer.Close()
 	})
-	return w, func(what string, ok func(links.Event) bool) links.Event {
+	return w, done, func(what string, ok func(links.Event) bool) links.Event {
 		t.Helper()
 		deadline := time.After(eventTimeout)
 		for {

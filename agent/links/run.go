@@ -17,14 +17,17 @@ import (
 	times "github.com/dupip/dupip/internal/schedule"
 )
 
-// Run watches until ctx ends, then detaches everything, which may take seconds, and returns nil. Until then the observer makes records. When a subscription fails
-// (the kernel's buffer was full), it subscribes and lists again.
-func (w *Watcher) Run(ctx context.Context) error {
+// Run watches until stop is closed. Then it detaches from one interface after another, which may take seconds and in which it goes on to send
+// events, and returns nil. When ctx ends it detaches at once. When a subscription fails (the kernel's buffer was full), it
+// subscribes and lists again.
+func (w *Watcher) Run(ctx context.Context, stop <-chan struct{}) error {
 	defer w.close(ctx)
-	session, end := context.WithCancel(context.WithoutCancel(ctx)) // it goes on while programs are detached, which may take seconds
-	defer end()
 	for sessions := rate.NewLimiter(rate.Every(5*time.Second), 5); sessions.Wait(ctx) == nil; {
-		if err := w.session(session, ctx.Done()); ctx.Err() == nil {
+		err := w.session(ctx, stop)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil {
 			w.overruns.Add(1)
 			w.opts.Log.Warn("netlink subscription failed, listing all interfaces again", "error", err)
 		}
@@ -42,7 +45,7 @@ func (w *Watcher) close(ctx context.Context) {
 }
 
 // session subscribes, lists and follows until a subscription fails. It subscribes first, so that
-// it misses no change between the list and the first event. When stop is closed it detaches all programs and returns nil.
+// it misses no change between the list and the first event. It returns nil when stop is closed and all programs are detached.
 func (w *Watcher) session(ctx context.Context, stop <-chan struct{}) error {
 	// It ends when a subscription fails. Events are sent with ctx, because the agent must not miss any.
 	subscribed, fail := context.WithCancelCause(ctx)
