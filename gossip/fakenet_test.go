@@ -33,10 +33,12 @@ type fakeNet struct {
 	cut    func(from, to string) bool
 	drop   func(from, to string, p wire.Packet) bool
 	change func(from string, payload []byte) []byte
-	rng    *rand.Rand
-	nodes  map[wire.MemberID]*fakeNode
-	all    []members.Member // that ever were
-	log    *slog.Logger     // of those that start; nil is none
+	// plain: no member reads packed packets. Otherwise the first one, the third and so on do.
+	plain bool
+	rng   *rand.Rand
+	nodes map[wire.MemberID]*fakeNode
+	all   []members.Member // that ever were
+	log   *slog.Logger     // of those that start; nil is none
 }
 
 // datagram is a datagram on its way.
@@ -67,8 +69,8 @@ type fakeNode struct {
 	// requests has it request a probe of each holder that it is notified of, as agents do; held is what it holds.
 	requests bool
 	held     map[detector.Key]cluster.Binding
-	// packets and bytes count what was sent, rejoined how often it joined again.
-	packets, bytes, rejoined int
+	// packets and bytes count what was sent, packed how much of it was packed, rejoined how often it joined again.
+	packets, bytes, packed, rejoined int
 	// paused is until when this process stands still: nothing that calls the network goes on.
 	paused time.Time
 }
@@ -93,6 +95,7 @@ func (f *fakeNet) start(name, boot string, epoch int64) *fakeNode {
 
 func (f *fakeNet) startMember(m cluster.Member) *fakeNode {
 	f.t.Helper()
+	m.Packs = !f.plain && len(f.all)%2 == 0
 	n := &fakeNode{net: f, there: true, done: make(chan struct{}), member: members.Member{ID: wire.MemberIDOf(m.Name, m.Boot, m.Epoch), Member: m}}
 	g, err := New(Options{
 		Members: members.Options{Log: cmp.Or(f.log, slog.New(slog.DiscardHandler)), Node: m.Name, Boot: m.Boot, Epoch: m.Epoch, Version: m.Version, Role: m.Role},
@@ -261,6 +264,10 @@ func (n fakePort) Send(to wire.MemberID, payload []byte) error {
 	n.mu.Lock()
 	n.packets++
 	n.bytes += len(payload)
+	packed := payload[0]&0xe0 != 0xa0 // no map
+	if packed {
+		n.packed++
+	}
 	n.mu.Unlock()
 	n.standStill()
 	f := n.net
@@ -272,6 +279,9 @@ func (n fakePort) Send(to wire.MemberID, payload []byte) error {
 	}
 	if len(payload) > transport.MaxPayload {
 		f.t.Errorf("%s sent a datagram of %d bytes", n.member.Name, len(payload))
+	}
+	if packed && !receiver.member.Packs {
+		f.t.Errorf("%s sent a packed packet to %s, which does not read it", n.member.Name, receiver.member.Name)
 	}
 	lost := !n.there || f.cut != nil && f.cut(n.member.Name, receiver.member.Name) || f.rng.Float64() < f.loss
 	if f.drop != nil {

@@ -17,6 +17,7 @@ func TestTwoVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 8
 		f := newFakeNet(t)
+		f.plain = true
 		nodes, later := f.startMany(size), make(map[string]bool)
 		for _, n := range nodes[size/2:] {
 			later[n.member.Name] = true
@@ -92,6 +93,36 @@ func TestTwoVersions(t *testing.T) {
 			t.Errorf("unknown fields in %d packets are counted, want %d", counted, changed)
 		}
 		t.Logf("unknown fields in %d packets", counted)
+	})
+}
+
+// Half of the agents do not read packed packets. All holders are notified of each other, and what goes to the others is packed.
+func TestPacked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size, shared = 4, 500
+		f := newFakeNet(t)
+		nodes := f.startMany(size)
+		time.Sleep(10 * time.Second)
+		for i := range shared {
+			nodes[i%size].hold(testKey(i), 1)
+			nodes[(i+1)%size].hold(testKey(i), 2)
+		}
+		eventually(t, 10*time.Second, "notices", func() bool {
+			for i := range shared {
+				if !nodes[i%size].knows(testKey(i), nodes[(i+1)%size].member.Name)() {
+					return false
+				}
+			}
+			return true
+		})
+		packets, packed, bytes := 0, 0, 0
+		for _, n := range nodes {
+			packets, packed, bytes = packets+n.packets, packed+n.packed, bytes+n.bytes
+		}
+		if packed < packets/8 {
+			t.Errorf("%d of %d packets are packed", packed, packets)
+		}
+		t.Logf("%d of %d packets are packed; %d bytes", packed, packets, bytes)
 	})
 }
 

@@ -12,9 +12,9 @@ import (
 const (
 	// So many packets may one node send at once, and so many per second.
 	packetRate, packetBurst = 1000, 5000
-	// So many of its messages are for the agent. A node that shares 1,000 addresses with this one has as many probe
-	// requests for each of two rounds, and as many notices if it keeps them.
-	messageRate, messageBurst = 1000, 4000
+	// So many of its messages are for the agent. A node that shares addresses with this one has a probe request for each probe that its budget
+	// allows it, 1,000 a second, and at first a notice for each address that it keeps.
+	messageRate, messageBurst = 2500, 10_000
 	// returnedEvery is how often the agent is notified of a node that sends, but does not reply.
 	returnedEvery = 5 * time.Second
 )

@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -76,7 +77,7 @@ func (o *post) add(to *roster.Node, message wire.Message, now time.Time) {
 		o.count.drop(dropOutbox)
 		return
 	}
-	p := &packet{to: to, due: now.Add(gatherFor)}
+	p := &packet{to: to, due: now.Add(gatherFor), Builder: wire.Builder{Packs: to.Packs}}
 	p.Add(k, encoded)
 	o.open[to] = p
 	o.packets = append(o.packets, p)
@@ -100,7 +101,10 @@ func (o *post) flush(now time.Time) (next time.Time) {
 		if o.open[p.to] == p {
 			delete(o.open, p.to)
 		}
-		err := o.network.Send(p.to.Incarnation, p.Bytes())
+		var err error
+		for _, b := range p.Packets() {
+			err = cmp.Or(err, o.network.Send(p.to.Incarnation, b))
+		}
 		for k, n := range p.Counts {
 			if err != nil {
 				o.count.dropN(dropSend, n)

@@ -200,6 +200,7 @@ type Member struct {
 	// Address is where it receives gossip, "10.0.0.1:7951".
 	Address string `json:"address,omitzero"`
 	Version string `json:"version,omitzero"` // the agent's
+	Packs   bool   `json:"-"`                // it reads packed packets
 	// Self: it is this node's own agent.
 	Self bool `json:"self,omitzero"`
 	// State is alive, suspect, dead or left.

@@ -186,7 +186,7 @@ func Open(opts Options) (*Members, error) {
 // metadata is what this agent says of itself now.
 func (m *Members) metadata() metadata {
 	o := m.opts
-	return metadata{Name: o.Node, Boot: o.Boot, Epoch: o.Epoch, Version: o.Version, Role: string(o.Role), Leaving: m.leaving.Load()}
+	return metadata{Name: o.Node, Boot: o.Boot, Epoch: o.Epoch, Version: o.Version, Role: string(o.Role), Leaving: m.leaving.Load(), Packs: true}
 }
 
 // listen opens the sockets, the transport upon them, and the memberlist upon that.

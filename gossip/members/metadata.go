@@ -29,12 +29,14 @@ type metadata struct {
 	Role    string `cbor:"5,keyasint,omitempty"`
 	// Leaving: the member is about to leave. Memberlist does not say whether a member left or died.
 	Leaving bool `cbor:"6,keyasint,omitempty"`
+	// Packs: the member reads packed packets.
+	Packs bool `cbor:"7,keyasint,omitempty"`
 	wire.Next
 }
 
 func (d metadata) member() Member {
 	return Member{ID: wire.MemberIDOf(d.Name, d.Boot, d.Epoch), Member: cluster.Member{
-		Name: d.Name, Boot: d.Boot, Epoch: d.Epoch, Version: d.Version, Role: cluster.Role(d.Role),
+		Name: d.Name, Boot: d.Boot, Epoch: d.Epoch, Version: d.Version, Role: cluster.Role(d.Role), Packs: d.Packs,
 	}}
 }
 

@@ -251,6 +251,7 @@ func FuzzDecode(f *testing.F) {
 		b, _ := hex.DecodeString(g.hex)
 		f.Add(b)
 	}
+	f.Add(pack(bytes.Repeat([]byte{0xa0}, 500)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, _, _, err := Decode(b, otherNode, noon)
 		if err != nil {

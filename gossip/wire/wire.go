@@ -78,36 +78,53 @@ const MaxPacket = 1130
 
 // Builder fills packets for one receiver.
 type Builder struct {
+	// Packs: the receiver reads packed packets.
+	Packs bool
 	// Counts are the numbers of messages by kind.
-	Counts [Kinds]int
-	lists  [Kinds][]byte
-	size   int
+	Counts   [Kinds]int
+	messages []message
+	size     int
+}
+
+type message struct {
+	kind    Kind
+	encoded []byte
 }
 
 // A packet is a map of few fields; each has a key and the length of its list, which has at most 255 elements.
 const listHeader = 3
 
 // Add adds a message that was encoded by [Encode], and reports whether there was room for it. One alone always fits.
-func (b *Builder) Add(k Kind, message []byte) bool {
-	if b.size > 0 && len(packetHeader)+b.size+listHeader+len(message) > MaxPacket || b.Counts[k] == 255 {
+func (b *Builder) Add(k Kind, encoded []byte) bool {
+	most := MaxPacket
+	if b.Packs {
+		most = maxUnpacked
+	}
+	if b.size > 0 && len(packetHeader)+b.size+listHeader+len(encoded) > most || b.Counts[k] == 255 {
 		return false
 	}
 	if b.Counts[k] == 0 {
 		b.size += listHeader
 	}
 	b.Counts[k]++
-	b.size += len(message)
-	b.lists[k] = append(b.lists[k], message...)
+	b.size += len(encoded)
+	b.messages = append(b.messages, message{k, encoded})
 	return true
 }
 
-// Bytes returns the packet, which [Decode] decodes.
+// Bytes returns all in one packet, not packed, which [Decode] decodes.
 func (b *Builder) Bytes() []byte {
 	packet := append(make([]byte, 0, len(packetHeader)+b.size), packetHeader...)
-	for k, list := range b.lists {
-		if n := b.Counts[k]; n > 0 {
-			packet[0]++
-			packet = append(append(packet, byte(k), 0x98, byte(n)), list...)
+	for k, n := range b.Counts {
+		if n == 0 {
+			continue
+		}
+		packet[0]++
+		packet = append(packet, byte(k), 0x98, byte(n))
+		for _, m := range b.messages {
+			if m.kind == Kind(k) {
+				packet = append(packet, m.encoded...)
+			}
 		}
 	}
 	return packet
@@ -151,6 +168,9 @@ func (m Resend) encode(converter) (Kind, []byte)         { return KindResend, Ma
 // Decode decodes a packet that a node sent, and counts the messages that it leaves out because they are invalid, and
 // whether there were fields that this version does not know. It fails with ErrMalformed.
 func Decode(b []byte, from string, now time.Time) (p Packet, invalid int, unknown bool, err error) {
+	if b, err = unpack(b); err != nil {
+		return Packet{}, 0, false, err
+	}
 	if unknown, err = Unmarshal(b, &p); err != nil {
 		return Packet{}, 0, unknown, err
 	}

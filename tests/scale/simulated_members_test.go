@@ -85,7 +85,7 @@ func (c *simulatedMembers) open(opts members.Options) (*simulatedMember, error) 
 	s := &simulatedMember{
 		members: c, at: netip.MustParseAddrPort(opts.Advertise), handler: opts.Handler,
 		member: members.Member{ID: wire.MemberIDOf(opts.Node, opts.Boot, opts.Epoch), Member: cluster.Member{
-			Name: opts.Node, Boot: opts.Boot, Epoch: opts.Epoch, Address: opts.Advertise,
+			Name: opts.Node, Boot: opts.Boot, Epoch: opts.Epoch, Address: opts.Advertise, Packs: true,
 		}},
 		gone: make(chan struct{}), announced: make(chan struct{}),
 	}
