@@ -222,7 +222,7 @@ func (r *Report) cause(e detector.Event) {
 	case e.Kind == detector.EventConfirmed && r.causes.said[e.Conflict.ID] == nil:
 		r.causes.awaited[e.Conflict.ID] = e.Conflict
 		r.causes.waits.Store(true) // before it looks at the last reading: a later one asks
-		r.ReadBooks()
+		r.keepSaid(e.Conflict, r.Books.Last().At)
 	default:
 		if _, awaited := r.causes.awaited[e.Conflict.ID]; awaited {
 			r.causes.awaited[e.Conflict.ID] = e.Conflict
@@ -234,15 +234,8 @@ func (r *Report) cause(e detector.Event) {
 // any. Call it after each reading, in the goroutine that owns the parts.
 func (r *Report) ReadBooks() (kept bool) {
 	read := r.Books.Last().At
-	for id, c := range r.causes.awaited {
-		if read.After(c.SecondSeen) {
-			said := r.recentView().books(c.Key.IP)
-			document.Clean(&said, 0, time.Time{})
-			r.causes.said[id] = said
-			delete(r.causes.awaited, id)
-			r.tellFacts(c)
-			kept = true
-		}
+	for _, c := range r.causes.awaited {
+		kept = r.keepSaid(c, read) || kept
 	}
 	r.causes.waits.Store(len(r.causes.awaited) > 0)
 	return kept
@@ -250,6 +243,19 @@ func (r *Report) ReadBooks() (kept bool) {
 
 // AwaitsBooks reports whether ReadBooks may keep something. Any goroutine may call it.
 func (r *Report) AwaitsBooks() bool { return r.causes.waits.Load() }
+
+// keepSaid is ReadBooks of one conflict.
+func (r *Report) keepSaid(c detector.Conflict, read time.Time) bool {
+	if !read.After(c.SecondSeen) {
+		return false
+	}
+	said := r.recentView().books(c.Key.IP)
+	document.Clean(&said, 0, time.Time{})
+	r.causes.said[c.ID] = said
+	delete(r.causes.awaited, c.ID)
+	r.tellFacts(c)
+	return true
+}
 
 // Kept returns what is kept of these conflicts: what the books said, and the facts of holders. It forgets that of others. Call it in the
 // goroutine that owns the parts.

@@ -18,10 +18,11 @@ type view struct {
 	made   time.Time
 }
 
-// recentView returns a view for one conflict of many. It is up to a second old.
+// recentView returns a view for one conflict of many. It is up to a second old, or older if it takes long to make one.
 func (r *Report) recentView() *view {
-	if r.view == nil || time.Since(r.view.made) > time.Second {
+	if now := time.Now(); r.view == nil || !now.Before(r.viewPace.Next(r.view.made.Add(time.Second))) {
 		r.view = r.newView(r.Detector.Conflicts(false))
+		r.viewPace.Done(now, time.Now())
 	}
 	return r.view
 }

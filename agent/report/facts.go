@@ -41,6 +41,7 @@ type facts struct {
 	last  reading
 	known map[string]map[detector.HolderID]*document.Facts // by the conflict's id
 	next  time.Time                                        // when the next reading is planned, or was; zero for none
+	pace  schedule.Pace                                    // of readings that nobody has asked for
 	after func(time.Duration, func())                      // [time.AfterFunc]
 }
 
@@ -163,12 +164,12 @@ func (r *Report) readFacts(ctx context.Context) error {
 
 // follow has the facts read until no conflict is open. Call it in the goroutine that owns the parts.
 func (r *Report) follow(wait time.Duration) {
-	at := time.Now().Add(wait)
+	at := r.facts.pace.Next(time.Now().Add(wait))
 	if next := r.facts.next; !next.IsZero() && !at.Before(next) {
 		return
 	}
 	r.facts.next = at
-	r.facts.after(wait, func() {
+	r.facts.after(time.Until(at), func() {
 		if r.readFacts(context.Background()) != nil {
 			return // the agent is stopping
 		}
@@ -177,7 +178,10 @@ func (r *Report) follow(wait time.Duration) {
 				return // another one is planned
 			}
 			r.facts.next = time.Time{}
-			switch open := r.judged(); {
+			began := time.Now()
+			open := r.judged()
+			r.facts.pace.Done(began, began.Add(3*time.Since(began))) // the reading has gone through them twice
+			switch {
 			case len(open) == 0:
 			case slices.ContainsFunc(open, func(c detector.Conflict) bool { return !isOld(c) && !r.complete(c) }):
 				r.follow(soonAgain)

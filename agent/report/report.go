@@ -32,6 +32,7 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 	"github.com/dupip/dupip/internal/bounds"
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // Cluster gives access to the agents of other nodes. Its methods are safe for concurrent use and,
@@ -96,6 +97,7 @@ type Report struct {
 	causes       causes
 	facts        facts
 	view         *view // a recent one
+	viewPace     schedule.Pace
 	paths        *paths.Paths
 	shadows      shadows // of the goroutine that runs paths
 	segment      atomic.Pointer[segment]
