@@ -16,6 +16,8 @@ type entry struct {
 	key         Key
 	bindings    []*binding // in order of arrival
 	conflict    *conflict  // the open one
+	ticket      *ticket    // while it waits for a round
+	asked       string     // the other node that is being asked in a round; empty if none is
 	occurrences int        // number of conflicts resolved so far
 	kept        int        // number of these that are still in the history
 	shared      bool       // the configuration declares it shared

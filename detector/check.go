@@ -32,7 +32,9 @@ const (
 	// pairTime is how far apart the answers of two holders in one round may be: an address that moves to and fro has one holder at a time.
 	pairTime = time.Second
 	// awaitRequestTime is how long the probe of a local holder waits if a remote one has the address, too. By
-	// then that holder's node has usually requested a probe, and one probe serves both nodes.
+	// then that holder's node has usually requested a probe, and one probe serves both nodes. Where nothing can be proved without that node,
+	// it waits until that one has requested a probe or replied, and no longer than awaitTime: it may have no room for a round yet.
+	awaitTime        = pairTime
 	awaitRequestTime = 20 * time.Millisecond
 )
 
@@ -44,6 +46,7 @@ const (
 	probing              // a round is under way
 	waiting              // a guard postponed the round
 	blocked              // a guard forbids the round
+	queued               // the round waits until it is admitted
 )
 
 // check has the results of a conflict's rounds for one holder. It must not know whose they are.
@@ -69,6 +72,7 @@ type check struct {
 type round struct {
 	id        uint32
 	began     time.Time // only later answers count
+	await     time.Time // when the first attempt is due
 	attempted time.Time // last attempt
 	attempts  int
 	sent      time.Time // first report that an attempt was sent; zero until then
@@ -93,12 +97,12 @@ func (c *check) roundName() string {
 // due returns when there is something to do; zero for never.
 func (c *check) due() time.Time {
 	switch {
-	case c.phase == resting:
+	case c.phase == resting || c.phase == queued:
 		return time.Time{}
 	case c.phase != probing:
 		return c.deferral.until
 	case c.attempts == 0:
-		return c.began.Add(awaitRequestTime)
+		return c.await
 	case c.sent.IsZero():
 		return c.attempted.Add(unsentTime)
 	}
@@ -108,6 +112,18 @@ func (c *check) due() time.Time {
 // isCurrent reports whether the latest answer belongs to the round that was due at a time, and others can still be paired with it.
 func (c *check) isCurrent(round, now time.Time) bool {
 	return !round.IsZero() && !c.asked.Before(round) && now.Sub(c.latest) <= pairTime
+}
+
+// hurry has the first attempt wait no longer than for a request that is under way.
+func (c *check) hurry(now time.Time) {
+	if c.attempts == 0 {
+		c.await = schedule.Earlier(c.await, now.Add(awaitRequestTime))
+	}
+}
+
+// joins reports whether a holder is probed in a round that begins now: it waits for one, or its latest answer is too old for the others'.
+func (c *check) joins(now time.Time) bool {
+	return c != nil && (c.phase == queued || c.phase == resting && now.Sub(c.latest) > pairTime)
 }
 
 // answered notes an answer. That of a remote holder was given in the round, whenever its node says.

@@ -22,7 +22,7 @@ func TestCheckIsDue(t *testing.T) {
 		"between rounds":                       {check{round: round{began: clock(0), attempts: 1}}, time.Time{}},
 		"postponed":                            {check{phase: waiting, deferral: deferral{until: clock(7)}}, clock(7)},
 		"blocked":                              {check{phase: blocked, deferral: deferral{until: clock(8)}}, clock(8)},
-		"not probed yet":                       {probes(0, time.Time{}, time.Time{}), clock(0.02)},
+		"not probed yet":                       {check{phase: probing, round: round{await: clock(0.02)}}, clock(0.02)},
 		"the first probe was not sent":         {probes(1, time.Time{}, clock(0.02)), clock(5.02)},
 		"the first was sent":                   {probes(1, clock(0.5), clock(0.5)), clock(0.6)},
 		"the second in time":                   {probes(2, clock(0.5), clock(0.6)), clock(0.8)},

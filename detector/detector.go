@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // Detector has the bindings of one node, matches their holders and follows each conflict through
@@ -22,10 +24,11 @@ func New(opts Options) *Detector {
 	t := &table{
 		opts: opts, entries: make(map[Key]*entry), holders: make(map[HolderID][]*binding), ifaces: make(map[Interface][]*binding), counts: newCounts(),
 	}
-	v := &verifier{overlap: opts.MinOverlap, nodeOverlap: opts.NodeOverlap}
+	v := &verifier{overlap: opts.MinOverlap, nodeOverlap: opts.NodeOverlap, queues: opts.Budget != nil}
 	l := &conflicts{
 		table: t, verifier: v, open: make(map[*entry]struct{}), history: history{shares: make(map[kind]*share)}, counts: newCounts(),
-		migrations: make(migrations),
+		migrations: make(migrations), budget: opts.Budget,
+		queues: newQueues(),
 	}
 	return &Detector{changes: &t.changes, table: t, verifier: v, conflicts: l}
 }
@@ -38,13 +41,13 @@ func New(opts Options) *Detector {
 // change nothing.
 func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 	if !d.table.accept(&s, now) {
-		return d.effects()
+		return d.effects(now)
 	}
 	b := d.table.entries[s.Key].find(s.Holder.ID)
 	fresh := b == nil
 	if fresh {
 		if b = d.table.admit(&s, now); b == nil {
-			return d.effects()
+			return d.effects(now)
 		}
 		b.entry.conflict.inherit(b)
 	}
@@ -53,7 +56,7 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 	}
 	changed, ok := d.table.record(b, &s, now)
 	if !ok {
-		return d.effects()
+		return d.effects(now)
 	}
 	if changed {
 		d.table.release(b.entry, now)
@@ -66,7 +69,7 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 	if fresh || changed { // otherwise deadlines only moved to later times
 		d.update(b.entry, now)
 	}
-	return d.effects()
+	return d.effects(now)
 }
 
 // Withdraw ends the binding of one holder, for example because the address left its netns. It does
@@ -76,7 +79,7 @@ func (d *Detector) Withdraw(key Key, id HolderID, reason string, now time.Time) 
 		d.table.remove(b, noteGone, reason, now)
 		d.update(b.entry, now)
 	}
-	return d.effects()
+	return d.effects(now)
 }
 
 // WithdrawInterface ends the bindings of an interface that is gone. A holder that has the address on
@@ -100,7 +103,7 @@ func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) 
 		}
 		d.update(b.entry, now)
 	}
-	return d.effects()
+	return d.effects(now)
 }
 
 // Tick does everything that is due at now. Afterwards Next is later than now.
@@ -108,16 +111,53 @@ func (d *Detector) Tick(now time.Time) Effects {
 	for e := d.table.due.First(); e != nil && !e.at.After(now); e = d.table.due.First() {
 		d.advance(e, now)
 	}
-	return d.effects()
+	return d.effects(now)
 }
 
 // Next returns when Tick has something to do; zero when there is nothing. It is never later than
 // the true deadline but may be earlier. It takes O(1).
 func (d *Detector) Next() time.Time {
+	at := schedule.Earlier(d.conflicts.queues.rounds.next(), d.conflicts.queues.checks.next())
 	if e := d.table.due.First(); e != nil {
-		return e.at
+		at = schedule.Earlier(at, e.at)
 	}
-	return time.Time{}
+	return at
+}
+
+// Asked reports that another node asks whether a holder of this one has an address. A conflict that waits for a round goes before others
+// with that node, and one whose last round is over begins one: so one probe serves both nodes.
+func (d *Detector) Asked(key Key, now time.Time) Effects {
+	e := d.table.entries[key]
+	if e == nil || e.conflict == nil || !d.verifier.queues {
+		return Effects{}
+	}
+	if e.ticket == nil && e.conflict.state == Confirmed && now.Sub(e.conflict.round) >= pairTime {
+		e.conflict.round = now
+		for _, b := range e.bindings {
+			if b.check != nil && b.check.phase == resting {
+				d.verifier.begin(b, now)
+			}
+		}
+		d.update(e, now)
+	}
+	if e.ticket != nil {
+		d.conflicts.queues.wait(e, d.table.opts.Node, false, true, now)
+	}
+	return d.effects(now)
+}
+
+// RoundAt returns when the conflict of an address has its next round, if that is soon or waits until it is admitted; zero if neither. Then a
+// probe serves that round and other nodes that ask.
+func (d *Detector) RoundAt(key Key, now time.Time) (at time.Time, queued bool) {
+	e := d.table.entries[key]
+	switch {
+	case e == nil || e.conflict == nil:
+	case e.ticket != nil:
+		return now, true
+	case e.conflict.wake.After(now) && e.conflict.wake.Sub(now) <= awaitRequestTime:
+		return e.conflict.wake, false
+	}
+	return time.Time{}, false
 }
 
 // maxSteps bounds how often one entry is advanced at one time: a mistake would be a busy loop.
@@ -171,7 +211,8 @@ func (d *Detector) update(e *entry, now time.Time) {
 }
 
 // effects returns what the caller has to do since they were returned last.
-func (d *Detector) effects() Effects {
+func (d *Detector) effects(now time.Time) Effects {
+	d.conflicts.admit(now)
 	if d.verifier.probes == nil && d.conflicts.events == nil && d.table.refusal == "" { // mostly
 		return Effects{}
 	}
@@ -207,7 +248,7 @@ func (d *Detector) Describe(id HolderID, f func(Key, *Holder), now time.Time, ke
 			d.conflicts.describe(e, describe, now)
 		}
 	}
-	fx := d.effects()
+	fx := d.effects(now)
 	slices.SortStableFunc(fx.Events, func(a, b Event) int { return a.Conflict.Key.Compare(b.Conflict.Key) })
 	return fx
 }
@@ -255,7 +296,7 @@ func (d *Detector) Probed(p Probe, r Result, now time.Time) Effects {
 		d.verifier.unreachable(b, now)
 		d.update(e, now)
 	}
-	return d.effects()
+	return d.effects(now)
 }
 
 // Returned reports that a node is alive again that did not reply to probe requests. The requests are sent
@@ -275,10 +316,10 @@ func (d *Detector) Returned(node string, now time.Time) Effects {
 	}
 	slices.SortFunc(affected, compareBindings)
 	for _, b := range affected {
-		d.verifier.start(b, now)
+		d.verifier.begin(b, now)
 		d.update(b.entry, now)
 	}
-	return d.effects()
+	return d.effects(now)
 }
 
 // Stopped reports that the agent of a node has ended in order: its holders are still there, mostly, and another agent begins soon. If none does,
@@ -319,7 +360,7 @@ func (d *Detector) SetShared(shared func(Key) bool, now time.Time) Effects {
 		d.conflicts.endShared(e, now)
 		d.update(e, now)
 	}
-	return d.effects()
+	return d.effects(now)
 }
 
 // SetLimits changes the limits of the same names in [Options]; zero or negative is the default. It

@@ -10,7 +10,8 @@
 //
 //	check      what one holder has answered            story      notes of one address, and who had it
 //	penalties  who did not answer lately               table      who has which address, and on what evidence
-//	verifier   asks the holders of an address          conflicts  suspected, confirmed, ended
+//	verifier   asks the holders of an address          admission  whose round is next
+//	conflicts  suspected, confirmed, ended
 //
 // A [Detector] has them decide in this order: Observe for a sighting, Probed for the result of a probe, and step for what is due.
 //
@@ -49,8 +50,11 @@
 //	       waiting, blocked <+ a guard forbids the probe, or its node does not reply
 //
 // Each node of a conflict verifies all holders, at about the same time. If a remote holder has the address, too,
-// the first probe of a local one is sent after 20 ms, unless it has answered by then: the answer to a probe
+// the first probe of a local one waits for that node's request, its reply or 1 s: the answer to a probe
 // that another node requested counts as well. So one probe is usually enough for both nodes.
+//
+// A round begins when it is admitted (admission.go): the budget has its probes and, if it is the first one, those of the second. Second rounds
+// wait for nobody.
 //
 // A holder of a confirmed conflict gets a penalty only if it leaves two rounds unanswered that begin 5 s
 // or more apart. A holder that a restored conflict waits for gets one when that time is over. penalty.go

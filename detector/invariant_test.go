@@ -59,6 +59,9 @@ func auditUnder(d *Detector, limits ceiling) error {
 		if err := auditVerdict(e.public(&d.conflicts.history)); err != nil {
 			return err
 		}
+		if err := auditTicket(d, e); err != nil {
+			return err
+		}
 		if c := e.conflict; c != nil && len(c.listed) > 2*maxHolders {
 			return fmt.Errorf("%v: %d holders listed", key, len(c.listed))
 		}
@@ -208,7 +211,11 @@ func FuzzDetector(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		w := newWorld(t, Options{Node: "n1", MaxBindings: 8, MaxPerInterface: 3, MaxHistory: 3})
+		opts := Options{Node: "n1", MaxBindings: 8, MaxPerInterface: 3, MaxHistory: 3}
+		if len(data) > 0 && data[len(data)-1]&1 == 1 {
+			opts.Budget = &paced{pause: 300 * time.Millisecond}
+		}
+		w := newWorld(t, opts)
 		w.proof = proof{}
 		wide, restored := ceiling{8, 3}, map[State]uint64{}
 		limits := wide

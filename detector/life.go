@@ -21,12 +21,79 @@ type conflicts struct {
 	open       map[*entry]struct{}
 	history    history
 	migrations migrations
+	budget     Budget // nil: no round waits
+	queues     queues
 	counts     Counts  // Suspected, Confirmed, Faded and Resolved
 	events     []Event // not taken yet
 }
 
 // advance brings the conflict of an entry up to date with its bindings.
 func (l *conflicts) advance(e *entry, now time.Time) {
+	l.follow(e, now)
+	l.queue(e, now)
+}
+
+// queue has a conflict wait for the round that a holder of it needs.
+func (l *conflicts) queue(e *entry, now time.Time) {
+	if !l.verifier.queues {
+		return
+	}
+	l.queues.count(e)
+	if e.conflict == nil {
+		return
+	}
+	needed, first := false, false
+	for _, b := range e.bindings {
+		if k := b.check; k != nil && k.phase == queued {
+			needed, first = true, first || !k.proven
+		}
+	}
+	if needed {
+		l.queues.wait(e, l.table.opts.Node, e.conflict.state == Confirmed && !first, false, now)
+	} else {
+		leave(e)
+	}
+}
+
+// admit begins the rounds that the budget has room for.
+func (l *conflicts) admit(now time.Time) {
+	for _, a := range [...]*admission{&l.queues.rounds, &l.queues.checks} {
+		for t := a.first(now); t != nil; t = a.first(now) {
+			l.admitOne(a, t, now)
+		}
+	}
+}
+
+func (l *conflicts) admitOne(a *admission, t *ticket, now time.Time) {
+	e, again := t.entry, time.Time{}
+	var probes []Probe
+	var list []*binding
+	for _, b := range e.bindings {
+		if !b.counts() || !b.check.joins(now) {
+			continue
+		}
+		if list = append(list, b); !b.remote {
+			probes = append(probes, l.verifier.probeOf(b))
+		}
+	}
+	if !t.check {
+		again = now.Add(l.verifier.overlapOf(e.counting()...))
+	}
+	if until, all := l.budget.Reserve(probes, again, now, t.yields(now)); !until.IsZero() {
+		a.postpone(t, until, all)
+		return
+	}
+	a.serve(t, now)
+	e.conflict.round = now
+	for _, b := range list {
+		l.verifier.start(b, now)
+	}
+	l.queues.count(e)
+	l.table.settle(e, now)
+}
+
+// follow does what advance does, but for the queue.
+func (l *conflicts) follow(e *entry, now time.Time) {
 	if e.conflict != nil {
 		e.conflict.lose(e.ceased)
 	}
@@ -55,7 +122,7 @@ func (l *conflicts) step(e *entry, now time.Time) bool {
 	for _, b := range list {
 		if b.check == nil {
 			b.check = new(check)
-			l.verifier.start(b, now)
+			l.verifier.begin(b, now)
 		}
 	}
 	live, proven := list, l.verifier.proven(list)
@@ -213,6 +280,7 @@ func (l *conflicts) end(e *entry, why string, now time.Time) {
 		b.check = nil
 	}
 	e.conflict = nil
+	leave(e)
 	delete(l.open, e)
 }
 

@@ -21,6 +21,16 @@ type Options struct {
 	// MaxHistory limits the resolved conflicts that are kept, and also the stories of addresses without
 	// holders. Default 1,000.
 	MaxHistory int
+	// Budget limits when conflicts begin a round; nil: no limit.
+	Budget Budget
+}
+
+// Budget is how many probes of holders of this node may be sent.
+type Budget interface {
+	// Reserve sets one probe of each of these holders aside for a round now, and one for a round again; that is zero if the round only checks
+	// whether they still answer. A round that yields leaves room for others. If there are too many, Reserve returns when it may be tried
+	// again, and whether that holds for all holders of the node. It must not call the detector.
+	Reserve(holders []Probe, again, now time.Time, yields bool) (until time.Time, all bool)
 }
 
 const (

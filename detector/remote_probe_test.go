@@ -383,7 +383,7 @@ func TestBothSilent(t *testing.T) {
 	w.d.Observe(f.a.sighting(defaultIP, Announced, w.now), w.now)
 	f.take(w.d.Observe(f.b.sighting(defaultIP, Announced, w.now), w.now))
 	began := w.now
-	for w.now.Sub(began) < AnswerTime+awaitRequestTime {
+	for w.now.Sub(began) < 2*AnswerTime+awaitRequestTime {
 		for _, p := range f.step(10 * time.Millisecond).Probes {
 			w.d.Probed(p, Result{Outcome: Sent}, w.now)
 		}

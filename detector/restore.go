@@ -117,7 +117,7 @@ func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) 
 			d.conflicts.remember(e, c)
 		}
 	}
-	return d.effects(), dropped
+	return d.effects(now), dropped
 }
 
 // sanitize returns a copy of a conflict whose times are in order and not later than now, because the clock may have been

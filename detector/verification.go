@@ -26,6 +26,7 @@ type verifier struct {
 	overlap, nodeOverlap time.Duration // see Options
 	round                uint32        // the number of the last round that began
 	probes               []Probe       // to be sent
+	queues               bool          // rounds wait until they are admitted
 }
 
 // overlapOf returns for how long these holders must have the address together.
@@ -46,11 +47,23 @@ type loss struct {
 	unheard bool
 }
 
+// begin has a holder probed, when that is admitted.
+func (v *verifier) begin(b *binding, now time.Time) {
+	if !v.queues {
+		v.start(b, now)
+	} else if b.check.phase != queued {
+		b.check.phase = queued
+	}
+}
+
 // start probes a holder. Only answers from now on count.
 func (v *verifier) start(b *binding, now time.Time) {
 	v.overhear(b, now)
 	v.round = max(v.round+1, 1) // 0 means any round in a report
-	b.check.phase, b.check.round = probing, round{id: v.round, began: now}
+	b.check.phase, b.check.round = probing, round{id: v.round, began: now, await: now.Add(awaitRequestTime)}
+	if b.entry.needsOthers() {
+		b.check.await = now.Add(awaitTime)
+	}
 	if b.remote || b.entry.remotes("") == 0 {
 		v.probe(b, now)
 	}
@@ -63,11 +76,15 @@ func (v *verifier) probe(b *binding, now time.Time) {
 	if b.remote {
 		b.entry.record(now, b.holder.ID, noteNodeProbed, c.roundName())
 	}
-	p := Probe{Key: b.entry.key, Holder: b.holder.ID, Interface: b.latestSource().iface, Purpose: Verify, Round: c.id}
+	v.probes = append(v.probes, v.probeOf(b))
+}
+
+func (v *verifier) probeOf(b *binding) Probe {
+	p := Probe{Key: b.entry.key, Holder: b.holder.ID, Interface: b.latestSource().iface, Purpose: Verify, Round: b.check.id}
 	if b.mustBeHeard() {
 		p.Hear = b.holder.MAC.Hearable()
 	}
-	v.probes = append(v.probes, p)
+	return p
 }
 
 // sent notes that a probe of a local holder was sent, and reports whether that moves the deadline of the round.
@@ -81,6 +98,7 @@ func (v *verifier) sent(b *binding, now time.Time) bool {
 	if !c.sent.IsZero() {
 		return false
 	}
+	c.hurry(now)
 	c.sent = now
 	return true
 }
@@ -94,7 +112,9 @@ func (v *verifier) advance(b *binding, now time.Time) *loss {
 	due := c.due()
 	switch {
 	case due.IsZero() || due.After(now):
-	case c.phase != probing || c.attempts > 0 && c.sent.IsZero():
+	case c.phase != probing:
+		v.begin(b, now)
+	case c.attempts > 0 && c.sent.IsZero():
 		v.start(b, now)
 	case c.attempts < MaxAttempts:
 		v.probe(b, now)
@@ -122,10 +142,10 @@ func (v *verifier) sighted(b *binding, s *Sighting, now time.Time) (changed bool
 			c.forwards = true
 		}
 	// The holder is still there: the guard may allow a probe now, or its node may reply.
-	case c.phase != resting && s.At.After(c.deferral.since):
+	case (c.phase == waiting || c.phase == blocked) && s.At.After(c.deferral.since):
 		c.deferral.until = schedule.Earlier(c.deferral.until, schedule.Later(now, c.deferral.since.Add(retryPause)))
 		if !c.deferral.until.After(now) {
-			v.start(b, now)
+			v.begin(b, now)
 		}
 		return true, nil
 	}
@@ -152,8 +172,31 @@ func (v *verifier) answered(b *binding, s *Sighting, now time.Time) {
 		b.life = s.Life
 	}
 	c.answered(s.At, b.remote)
+	if b.remote {
+		b.entry.replied(now)
+	}
 	b.pair()
 	b.entry.penalties.reset(b.holder.ID)
+}
+
+// needsOthers reports whether nothing can be proved before another node replies: this one has one holder.
+func (e *entry) needsOthers() bool {
+	locals := 0
+	for _, b := range e.bindings {
+		if !b.remote && b.counts() {
+			locals++
+		}
+	}
+	return locals == 1
+}
+
+// replied has the probes of local holders wait no longer than for a request that comes along with the reply of another node.
+func (e *entry) replied(now time.Time) {
+	for _, b := range e.bindings {
+		if c := b.check; c != nil && !b.remote && c.phase == probing {
+			c.hurry(now)
+		}
+	}
 }
 
 // pair pairs the last answer of a holder with those of all others.
@@ -170,6 +213,9 @@ func (b *binding) pair() {
 // binding ends.
 func (v *verifier) unanswered(b *binding, now time.Time) *loss {
 	c, e, id := b.check, b.entry, b.holder.ID
+	if b.remote {
+		e.replied(now)
+	}
 	roundName, deaf := c.roundName(), v.overhear(b, now) || b.isDeaf()
 	c.phase, c.noReply = resting, 0
 	if deaf && c.together() {
@@ -246,7 +292,11 @@ func (v *verifier) rounds(list []*binding, confirmed bool, last time.Time, pause
 	if !at.After(now) || !second.IsZero() {
 		last, at = now, now.Add(pause)
 		for _, b := range list {
-			if b.check.phase == resting && !b.check.isCurrent(second, now) {
+			switch {
+			case b.check.phase != resting || b.check.isCurrent(second, now):
+			case second.IsZero():
+				v.begin(b, now)
+			default: // it is admitted with the first one
 				v.start(b, now)
 			}
 		}
@@ -273,7 +323,7 @@ func (v *verifier) second(list []*binding, confirmed bool, now time.Time) (due, 
 			case !since.IsZero() && (x.check.phase == resting && !x.check.isCurrent(at, now) || y.check.phase == resting && !y.check.isCurrent(at, now)):
 				due = schedule.Earlier(due, at)
 			case since.IsZero() && first.check.phase == resting && second.check.latest.Sub(first.check.latest) > pairTime:
-				v.start(first, now)
+				v.begin(first, now)
 			}
 		}
 	}

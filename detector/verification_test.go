@@ -91,12 +91,12 @@ func TestLateAnswers(t *testing.T) {
 
 // The probe of a local holder waits for the request of a remote holder's node, and serves both.
 func TestOneProbeForTwoNodes(t *testing.T) {
-	for verb, want := range map[string]time.Duration{"reachable": 0, "unreachable": awaitRequestTime} {
+	for verb, want := range map[string]time.Duration{"reachable": 0, "unreachable": awaitTime} {
 		w := newWorld(t, Options{})
 		w.play("0s b@n2 "+verb+`
 			0s a announces
-			0s b@n2 announces`, 500*time.Millisecond)
-		if diff := cmp.Diff([]time.Duration{want}, w.probedAt("a", Verify)); diff != "" {
+			0s b@n2 announces`, 1050*time.Millisecond)
+		if diff := cmp.Diff([]time.Duration{want}, w.probedAt("a", Verify)[:1]); diff != "" {
 			t.Errorf("the other node is %s: probed a (-want +got):\n%s", verb, diff)
 		}
 	}

@@ -69,15 +69,14 @@ type Core struct {
 	scanning   scanning
 	host       hostProbes
 	saveAt     time.Time // zero: everything is saved
+	savePace   schedule.Pace
 }
 
 // New returns a Core that waits for [Core.Configure].
 func New(opts Options) *Core {
 	node := opts.Observe.Host.Node
-	c := &Core{
-		Options: opts, Detector: detector.New(detector.Options{Node: node, MinOverlap: opts.MinOverlap, NodeOverlap: opts.NodeOverlap}),
-		forgetting: forgetting{log: opts.Log, forget: opts.Forget}, scanning: make(scanning),
-	}
+	c := &Core{Options: opts, forgetting: forgetting{log: opts.Log, forget: opts.Forget}, scanning: make(scanning)}
+	c.Detector = detector.New(detector.Options{Node: node, MinOverlap: opts.MinOverlap, NodeOverlap: opts.NodeOverlap, Budget: budget{c}})
 	p := opts.Probe
 	p.Log, p.Bindings = opts.Log, c.Detector
 	p.Solicits = func(network string) bool { return c.Table.Config().Solicits(network) }
@@ -92,6 +91,14 @@ func New(opts Options) *Core {
 	}
 	c.Exchange = exchange.New(exchange.Options{Node: node, Detector: c.Detector, Cluster: opts.Cluster, Address: opts.Observe.GossipAddress})
 	return c
+}
+
+// budget is the prober's, which is made after the detector.
+type budget struct{ *Core }
+
+// Reserve implements [detector.Budget].
+func (b budget) Reserve(list []detector.Probe, again, now time.Time, yields bool) (until time.Time, all bool) {
+	return b.Prober.Reserve(list, again, now, yields)
 }
 
 // Turn carries out what the calls since the last one require.
@@ -291,15 +298,17 @@ const (
 	SaveInterval = 10 * time.Second
 )
 
-// SaveWithin saves the state after wait at the latest.
+// SaveWithin saves the state after wait at the latest, or later if it takes long to gather it.
 func (c *Core) SaveWithin(wait time.Duration) {
-	c.saveAt = schedule.Earlier(c.saveAt, c.Now().Add(wait))
+	c.saveAt = schedule.Earlier(c.saveAt, c.savePace.Next(c.Now().Add(wait)))
 }
 
 // SaveNow saves the state.
 func (c *Core) SaveNow() {
+	began := c.Now()
 	c.saveAt = time.Time{}
 	c.Save()
+	c.savePace.Done(began, c.Now())
 }
 
 // forgetting has the addresses that the observer must forget, because another part has dropped what it

@@ -38,7 +38,7 @@ func (h *hostProbes) due() time.Time {
 // probeHost verifies an address of the node itself, see hostProbes.
 func (c *Core) probeHost(a exchange.Probe) {
 	now := c.Now()
-	if refusal := c.Prober.Allow(detector.Verify, a.ForOther, now); refusal != (detector.ProbeRefusal{}) {
+	if refusal := c.Prober.Allow(a.Probe, a.ForOther, now); refusal != (detector.ProbeRefusal{}) {
 		c.Exchange.Probed(a, refusal, now)
 		return
 	}
@@ -47,7 +47,7 @@ func (c *Core) probeHost(a exchange.Probe) {
 
 // ask asks for an address of this node on the segment that it is on. Where that is not possible nothing is heard.
 func (c *Core) ask(a exchange.Probe, now time.Time) detector.ProbeRefusal {
-	if refusal := c.Prober.Allow(detector.Verify, a.ForOther, now); refusal != (detector.ProbeRefusal{}) {
+	if refusal := c.Prober.Allow(a.Probe, a.ForOther, now); refusal != (detector.ProbeRefusal{}) {
 		return refusal
 	}
 	if c.Ask != nil {

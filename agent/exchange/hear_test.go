@@ -86,7 +86,7 @@ func TestHear(t *testing.T) {
 	if n := w.asked(farMAC); n != detector.MaxAttempts || slices.Contains(w.events, "faded") {
 		t.Errorf("asked %d times; %v", n, w.events)
 	}
-	if w.pass(100 * time.Millisecond); !slices.Contains(w.events, "faded") || len(w.requested) != 1 || w.requested[0].Purpose != "" {
+	if w.pass(time.Second); !slices.Contains(w.events, "faded") || len(w.requested) != 1 || w.requested[0].Purpose != "" {
 		t.Errorf("unheard: %v, %d requests", w.events, len(w.requested))
 	}
 }

@@ -22,6 +22,8 @@ const (
 	startupTime = 5 * time.Second
 	// budgetPause is how long requests wait if the probe budget is used up.
 	budgetPause = 20 * time.Millisecond
+	// queuePause is how long they wait if the conflict of the address waits for a round.
+	queuePause = 50 * time.Millisecond
 )
 
 // receiveRequest starts to probe a holder of this node for another node.
@@ -46,12 +48,14 @@ func (x *Exchange) receiveRequest(m cluster.ProbeRequest, now time.Time) {
 		x.reply(r, detector.Refused, "too many probe requests are waiting", now)
 	default:
 		x.requests.add(r)
+		x.Apply(x.Detector.Asked(m.Key, now), now)
 	}
 }
 
 // advance ends a request that is due, or probes its holder.
 func (x *Exchange) advance(r *request, now time.Time) {
 	local := x.find(r.Key, r.Holder)
+	soon, queued := x.Detector.RoundAt(r.Key, now) // that serves the request, too
 	switch {
 	case local == nil:
 		x.end(r, detector.Gone, goneReason, now)
@@ -64,6 +68,13 @@ func (x *Exchange) advance(r *request, now time.Time) {
 		x.end(r, detector.Unanswered, "", now)
 	case x.requests.probedRecently(r, now):
 		x.attempted(r, now)
+	case queued && now.Sub(r.arrived) >= requestTimeout:
+		r.next = now.Add(requestTimeout)
+		x.end(r, detector.Refused, "too many addresses wait for a probe", now)
+	case queued:
+		x.requests.wait(r, schedule.Earlier(now.Add(queuePause), r.arrived.Add(requestTimeout)))
+	case !soon.IsZero():
+		x.requests.wait(r, soon)
 	case r.unreported && now.Sub(r.arrived) >= requestTimeout:
 		x.end(r, detector.Refused, "its kernel was not scanned in time", now)
 	default:

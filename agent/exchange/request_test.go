@@ -226,7 +226,7 @@ func TestOneProbeForTwoNodes(t *testing.T) {
 				t.Errorf("replies %+v", w.replies)
 			}
 		}
-		w.pass(100 * time.Millisecond)
+		w.pass(1010 * time.Millisecond)
 		if len(w.probed) != 1 {
 			t.Errorf("request %t: probes %v, want one", request, w.probed)
 		}

@@ -125,7 +125,7 @@ func (p *Prober) attempt(i *state, probe *pending, now time.Time) {
 		return
 	}
 	until := p.lostUntil(i, now)
-	if until.IsZero() && i.limit.TokensAt(now) <= interfaceBurst/2 {
+	if i.limit.pass(now); until.IsZero() && i.limit.level <= interfaceBurst/2 {
 		until = now.Add(budgetPause)
 	}
 	if !until.IsZero() {
@@ -137,6 +137,7 @@ func (p *Prober) attempt(i *state, probe *pending, now time.Time) {
 		p.paused = now.Add(budgetPause) // it is still this interface's turn
 		return
 	}
+	i.limit.level--
 	_ = p.send(i, probe.address, detector.Refresh, now) // if the device is down or gone, an event follows
 	next := laterPause
 	if probe.tries < len(pauses) {

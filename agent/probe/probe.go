@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/time/rate"
 
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/bpf"
@@ -88,6 +87,7 @@ type Prober struct {
 	turns      schedule.Schedule[*state] // the interfaces with pending probes
 	served     uint64                    // how many turns there were
 	paused     time.Time                 // pending probes wait until then for the node's budget
+	reserved   reserved
 	asked      asked
 	sent       map[detector.Purpose]uint64
 	dropped    map[string]uint64
@@ -105,7 +105,7 @@ type state struct {
 	// of the last turn.
 	turn, notBefore time.Time
 	served          uint64
-	limit           *rate.Limiter // of all probes on the interface
+	limit           bucket // of all probes on the interface
 }
 
 // address is an address behind an interface in one VLAN.
@@ -119,6 +119,7 @@ func New(opts Options) *Prober {
 	return &Prober{
 		Options:    opts,
 		interfaces: make(map[detector.Interface]*state),
+		reserved:   make(reserved),
 		asked:      asked{prefix: opts.Source, all: make(map[[6]byte]ask)},
 		sent:       make(map[detector.Purpose]uint64),
 		dropped:    map[string]uint64{DroppedAddresses: 0, DroppedRate: 0, droppedTentative: 0},
@@ -138,7 +139,7 @@ func (p *Prober) Follow(i Interface) {
 		s = &state{
 			tentative: make(map[address]time.Time),
 			pending:   make(map[address]*pending),
-			limit:     rate.NewLimiter(interfaceRate, interfaceBurst),
+			limit:     newBucket(interfaceRate, interfaceBurst),
 		}
 		p.interfaces[i.Ref] = s
 	}
@@ -290,10 +291,7 @@ func (p *Prober) probe(s detector.Probe, vlan bpf.VLAN, forOther bool, now time.
 			return detector.ProbeRefusal{Reason: "its netns has neither a name nor a process any more", Until: until}
 		}
 	}
-	if i.limit.TokensAt(now) < 1 {
-		return p.limited("the interface's rate limit", now)
-	}
-	if r := p.Allow(s.Purpose, forOther, now); r != (detector.ProbeRefusal{}) {
+	if r := p.allow(i, s, forOther, now); r != (detector.ProbeRefusal{}) {
 		return r
 	}
 	switch err := p.send(i, a, s.Purpose, now); {
@@ -318,9 +316,24 @@ func (p *Prober) off(i *state, network string) string {
 	return ""
 }
 
-// Allow takes one probe from the budget, or refuses it.
-func (p *Prober) Allow(purpose detector.Purpose, forOther bool, now time.Time) detector.ProbeRefusal {
-	if p.Budget.Allow(purpose, forOther, now) {
+// allow takes one probe from what is set aside, or else from the limit of an interface and the budget, or refuses it.
+func (p *Prober) allow(i *state, s detector.Probe, forOther bool, now time.Time) detector.ProbeRefusal {
+	if s.Purpose == detector.Verify && p.reserved.take(target{s.Key, s.Holder}, now) {
+		return detector.ProbeRefusal{}
+	}
+	if i.limit.pass(now); i.limit.level < 1 {
+		return p.limited("the interface's rate limit", now)
+	}
+	if r := p.Allow(s, forOther, now); r != (detector.ProbeRefusal{}) {
+		return r
+	}
+	i.limit.level--
+	return detector.ProbeRefusal{}
+}
+
+// Allow takes one probe from what is set aside or from the budget, or refuses it.
+func (p *Prober) Allow(s detector.Probe, forOther bool, now time.Time) detector.ProbeRefusal {
+	if s.Purpose == detector.Verify && p.reserved.take(target{s.Key, s.Holder}, now) || p.Budget.Allow(s.Purpose, forOther, now) {
 		return detector.ProbeRefusal{}
 	}
 	r := p.limited("the node's rate limit", now)
@@ -339,7 +352,6 @@ func (p *Prober) send(i *state, a address, purpose detector.Purpose, now time.Ti
 	} else if err := p.Sender.Send(Target{i.Link.Index, a.ip, a.vlan, p.asked.source(i.Holder, now)}); err != nil {
 		return err
 	}
-	i.limit.AllowN(now, 1)
 	p.sent[purpose]++
 	if p.debug() {
 		what := "probe sent"

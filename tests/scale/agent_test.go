@@ -71,12 +71,12 @@ func newAgent(id string, endpoint *simnet.Endpoint, watch func(node string, e de
 	limits := new(config.Config).Limits()
 	a := &agent{
 		id: id, endpoint: endpoint, watch: watch,
-		detector:   detector.New(detector.Options{Node: id}),
 		operations: make(chan func(), 16),
 		pods:       make(map[detector.Key]map[detector.HolderID]*detector.Holder),
 		answers:    make(map[detector.Interface]*rate.Limiter),
 		questions:  rate.NewLimiter(questionsPerSecond, questionsBurst),
 	}
+	a.detector = detector.New(detector.Options{Node: id, MaxPerInterface: maxPerInterface, Budget: budget{a}})
 	a.prober = probe.New(probe.Options{
 		Log: slog.New(slog.DiscardHandler), Sender: sender{}, Bindings: a.detector,
 		Budget:   probe.NewBudget(limits.VerifyPerSecond, limits.RefreshPerSecond),
@@ -86,6 +86,14 @@ func newAgent(id string, endpoint *simnet.Endpoint, watch func(node string, e de
 	a.exchange.Configure(func(string) bool { return true }, time.Now())
 	a.exchange.Ready(time.Now())
 	return a
+}
+
+// budget is the prober's, which is made after the detector.
+type budget struct{ *agent }
+
+// Reserve implements [detector.Budget].
+func (b budget) Reserve(list []detector.Probe, again, now time.Time, yields bool) (until time.Time, all bool) {
+	return b.prober.Reserve(list, again, now, yields)
 }
 
 // run has the agent take part until ctx ends.
@@ -143,7 +151,7 @@ func (a *agent) act() {
 func (a *agent) probe(p exchange.Probe) {
 	now := time.Now()
 	if p.Holder == a.host() {
-		refusal := a.prober.Allow(detector.Verify, p.ForOther, now)
+		refusal := a.prober.Allow(p.Probe, p.ForOther, now)
 		if refusal == (detector.ProbeRefusal{}) && p.Hear != (detector.MAC{}) {
 			a.ask(p, now)
 			return
@@ -153,14 +161,6 @@ func (a *agent) probe(p exchange.Probe) {
 		}
 		return
 	}
-	answers := a.answers[p.Interface]
-	if answers == nil {
-		answers = rate.NewLimiter(200, 400) // as bpf/include/config.h
-		a.answers[p.Interface] = answers
-		a.prober.Follow(probe.Interface{
-			Ref: p.Interface, Holder: p.Holder, Link: &links.Interface{Index: int(p.Interface.Ifindex), State: links.Attached, Up: true},
-		})
-	}
 	refusal := a.prober.Probe(p.Probe, bpf.VLAN{}, p.ForOther, now)
 	a.exchange.Probed(p, refusal, now)
 	if refusal != (detector.ProbeRefusal{}) {
@@ -168,7 +168,7 @@ func (a *agent) probe(p exchange.Probe) {
 		return
 	}
 	a.count.probes.Add(1)
-	if holder := a.pods[p.Key][p.Holder]; holder != nil && answers.AllowN(now, 1) {
+	if holder := a.pods[p.Key][p.Holder]; holder != nil && a.answers[p.Interface].AllowN(now, 1) {
 		a.see(p.Key, holder, true)
 	}
 }
@@ -238,6 +238,12 @@ func (a *agent) start(key detector.Key, netns uint64) {
 			a.pods[key] = make(map[detector.HolderID]*detector.Holder)
 		}
 		a.pods[key][holder.ID] = holder
+		if a.answers[holder.Interface] == nil {
+			a.answers[holder.Interface] = rate.NewLimiter(200, 400) // as bpf/include/config.h
+			a.prober.Follow(probe.Interface{
+				Ref: holder.Interface, Holder: holder.ID, Link: &links.Interface{Index: int(holder.Interface.Ifindex), State: links.Attached, Up: true},
+			})
+		}
 		a.see(key, holder, false)
 	})
 }
