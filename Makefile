@@ -82,7 +82,7 @@ test-vm: need-go ## tests under Linux 5.10, which has no tcx, and 6.12, which ha
 check-release: need-root need-go ## (root) before a release, after CI: what takes longer
 	@$(CI_PROGRAM) -set release
 
-bench: need-root build ## (root) what dupip costs, in 17 minutes; BENCH=ring one part, QUICK=1 roughly
+bench: need-root build ## (root) what dupip costs, in 19 minutes; BENCH=ring one part, QUICK=1 roughly
 	@tests/install.sh bench
 	@$(GO) test -C tests -c -o ../bin/bench.test ./bench \
 		-ldflags "-X github.com/dupip/dupip/tests/bench.revision=$$(git describe --always --dirty 2>/dev/null || echo unknown)"

@@ -51,16 +51,20 @@ type settings struct {
 	sandboxes, turns int
 	// updated are the pods of each node in an update.
 	updated int
+	// shared addresses are in so many pairs of pods of two nodes, which have so long to confirm all.
+	shared, sharedPods int
+	sharedFor          time.Duration
 }
 
 var sizes = map[string]settings{
-	// About seventeen minutes. Idle is as long as an agent takes to probe each of its
+	// About nineteen minutes. Idle is as long as an agent takes to probe each of its
 	// silent addresses once: half of five minutes, and ten percent more for some.
 	"full": {
 		rounds: 31, repeat: 200_000, runs: 5, tcp: 2 * time.Second, batches: 31, bursts: 5, announcing: 40,
 		pods: []int{10, 100, 250}, idle: 165 * time.Second, talk: 30 * time.Second,
 		reservations: []int{1000, 10_000}, readings: 5, reading: 20 * time.Second,
 		waves: 20, wave: 5, sandboxes: 200, turns: 8, updated: 100,
+		shared: 10_000, sharedPods: 50, sharedFor: time.Minute,
 	},
 	// Two minutes, for those who change the benchmark: the figures are rough, and idle
 	// pods are not probed in so short a time.
@@ -69,6 +73,7 @@ var sizes = map[string]settings{
 		pods: []int{10, 50}, idle: 5 * time.Second, talk: 5 * time.Second,
 		reservations: []int{1000, 10_000}, readings: 3, reading: 3 * time.Second,
 		waves: 2, wave: 5, sandboxes: 20, turns: 4, updated: 30,
+		shared: 2000, sharedPods: 10, sharedFor: 30 * time.Second,
 	},
 	// Enough to see that everything is measured.
 	"tiny": {
@@ -76,6 +81,7 @@ var sizes = map[string]settings{
 		pods: []int{1, 2}, idle: 50 * time.Millisecond, talk: 50 * time.Millisecond,
 		reservations: []int{10}, readings: 1, reading: 50 * time.Millisecond,
 		waves: 1, wave: 2, sandboxes: 4, turns: 4, updated: 2,
+		shared: 20, sharedPods: 2, sharedFor: 30 * time.Second,
 	},
 }
 
@@ -92,6 +98,7 @@ var sections = []section{
 	{"usage", measureUsage},
 	{"books", measureBooks},
 	{"delay", measureDelay},
+	{"mass", measureMass},
 	{"start", measureStart},
 	{"update", measureUpdate},
 	{"sandboxes", measureSandboxes},

@@ -27,6 +27,8 @@ var (
 	plain       = flag.Bool("plain", false, "without a key")
 	shared      = flag.String("shared", "250,500,1000", "in the phase prefix two nodes share so many addresses, one play for each number")
 	perPod      = flag.Int("per-pod", 1, "how many of these addresses are in one pod")
+	atOnce      = flag.String("at-once", "1000,4000,10000", "in the phase mass two nodes share so many addresses at once, one play for each number")
+	pairs       = flag.Int("pairs", 1, "in how many pairs of pods these addresses are")
 	own         = flag.Int("own", 5, "how many addresses each node has itself")
 	ownMany     = flag.Int("own-many", 4096, "the same of the crowded nodes, as many as an agent compares")
 	crowded     = flag.Int("crowded", 3, "how many nodes are crowded")
@@ -57,6 +59,7 @@ func TestSmall(t *testing.T) {
 			tw.steady(400, 10, r) // both are enough for a 99th percentile: of 50, two lost packets would decide it
 			tw.prefix(250, 250, r)
 			tw.prefix(500, 1, r)
+			tw.mass(1000, 10, r)
 			tw.everywhere(5, r)
 			tw.vips(r)
 		})
@@ -75,7 +78,7 @@ func TestScale(t *testing.T) {
 }
 
 // numbers returns the numbers of a flag.
-func numbers(t *testing.T, list string) (numbers []int) {
+func numbers(t testing.TB, list string) (numbers []int) {
 	for text := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(text)
 		if err != nil {
@@ -114,6 +117,11 @@ func playAll(t *testing.T, size int, addresses []int, out io.Writer) {
 		{"prefix", func(tw *simulation, r *report) {
 			for _, n := range addresses {
 				tw.prefix(n, *perPod, r)
+			}
+		}},
+		{"mass", func(tw *simulation, r *report) {
+			for _, n := range numbers(tw.t, *atOnce) {
+				tw.mass(n, *pairs, r)
 			}
 		}},
 		{"silent", func(tw *simulation, r *report) { tw.silent(r) }},
