@@ -166,7 +166,7 @@ func (q *queues) wait(e *entry, self string, check, asked bool, now time.Time) {
 		a.place(t)
 		return
 	case t != nil:
-		check = t.check
+		check = asked && t.check // otherwise a holder has come
 		leave(e)
 	case check && !asked:
 		a = &q.checks

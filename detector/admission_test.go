@@ -21,7 +21,7 @@ func (p *paced) Reserve(holders []Probe, _, now time.Time, check bool) (until ti
 	case now.Before(p.next):
 		return p.next, true
 	case check && p.closed:
-		return now.Add(100 * time.Millisecond), false
+		return now.Add(100 * time.Millisecond), true
 	}
 	p.next = now.Add(p.pause)
 	for _, h := range holders {
@@ -48,6 +48,8 @@ func auditTicket(d *Detector, e *entry) error {
 	case t == nil:
 	case t.entry != e || t.Place == 0 || t.lane.Place == 0 || (t.lane.of.Place == 0) != t.lane.of.full:
 		return fmt.Errorf("%v: a ticket of no lane", e.key)
+	case t.check && !t.asked && t.lane.of.in != &d.conflicts.queues.checks:
+		return fmt.Errorf("%v: a check in the way of suspicions", e.key)
 	case t.lane.of.in.nodes[t.lane.of.node] != t.lane.of || t.lane.of.all[t.lane.id] != t.lane:
 		return fmt.Errorf("%v: a lane that is not found", e.key)
 	}
@@ -116,7 +118,7 @@ func TestAdmitsByTurns(t *testing.T) {
 func TestAdmitsWhatIsAsked(t *testing.T) {
 	budget := &paced{pause: 100 * time.Millisecond}
 	w := crowd(t, budget, 9)
-	w.apply(w.d.Asked(Key{"default", netip.MustParseAddr("10.0.1.7")}, w.now))
+	w.apply(w.d.Asked(Key{"default", netip.MustParseAddr("10.0.1.7")}, "n2/boot", w.now))
 	if w.run(w.now.Add(110 * time.Millisecond)); !slices.Equal(lastBytes(budget.reserved), []byte{0, 7}) {
 		t.Errorf("admitted %v, want 0, which there was room for, and 7", budget.reserved)
 	}
@@ -153,4 +155,41 @@ func TestChecksWait(t *testing.T) {
 		t.Error("no check after a minute")
 	}
 	w.mustAudit()
+}
+
+// A new holder of an address whose check waits does not wait, and is in nobody's way.
+func TestNewcomerWhileChecksWait(t *testing.T) {
+	budget := &paced{closed: true}
+	w := crowd(t, budget, 1)
+	w.run(w.now.Add(10 * time.Second))
+	if w.d.conflicts.queues.checks.next().IsZero() {
+		t.Fatal("no check waits")
+	}
+	first := len(budget.reserved)
+	w.play("0s e announces 10.0.1.0\n0s f announces 10.0.2.9\n0s g@n2 announces 10.0.2.9", 0)
+	w.run(w.now.Add(3 * time.Second))
+	w.mustAudit()
+	for _, c := range w.d.Conflicts(false) {
+		if c.State != Confirmed {
+			t.Errorf("%v is %s 3 s after it began", c.Key, c.State)
+		}
+	}
+	if !slices.Contains(lastBytes(budget.reserved[first:]), 0) {
+		t.Error("the newcomer has not been probed")
+	}
+}
+
+// Only a node that has the address, too, can have a check begin early.
+func TestAskedByStranger(t *testing.T) {
+	for from, want := range map[string]bool{"n2/boot": true, "n7/boot": false} {
+		budget := &paced{}
+		w := crowd(t, budget, 1)
+		w.run(w.now.Add(5 * time.Second))
+		first := len(budget.reserved)
+		w.apply(w.d.Asked(Key{"default", netip.MustParseAddr("10.0.1.0")}, from, w.now))
+		w.run(w.now.Add(time.Millisecond))
+		if got := len(budget.reserved) > first; got != want {
+			t.Errorf("asked by %s: a round begins: %v, want %v", from, got, want)
+		}
+	}
 }

@@ -193,7 +193,7 @@ func (l *conflicts) endOf(c *conflict, list []*binding, now time.Time) time.Time
 	}
 	end := c.belowSince.Add(resolveTime)
 	mayAnswer := slices.DeleteFunc(slices.Clone(list), func(b *binding) bool {
-		return b.check.latest.IsZero() && b.check.phase != probing
+		return b.check.latest.IsZero() && b.check.phase != probing && b.check.phase != queued
 	})
 	if enough(mayAnswer) {
 		// A second holder may be back: the end is postponed once, by the time of two rounds, and of the answer of one that is asked again

@@ -26,9 +26,11 @@ const (
 	maxConfigs = 256
 	maxConfig  = 1 << 20
 
-	// wholeEvery is how often everything is read, also what no event told of. It takes one in wholeShare of the time at most.
-	wholeEvery = 30 * time.Second
-	wholeShare = 3000
+	// wholeEvery is how often everything is read, also what no event told of. It takes one in wholeShare of the time, but is never longer ago
+	// than wholeLatest.
+	wholeEvery  = 30 * time.Second
+	wholeShare  = 3000
+	wholeLatest = 5 * time.Minute
 )
 
 // IPAM reads what the node's IPAM has reserved. It takes no lock, because an ADD must not wait for it: what it reads may
@@ -88,7 +90,7 @@ func (h *IPAM) Read() (list []*Reserved, err error) {
 	h.last = read
 	h.watch.keep(func(path string) bool { return path == h.confDir || read[path] != nil })
 	if whole {
-		h.whole = began.Add(max(wholeEvery, wholeShare*time.Since(began)))
+		h.whole = began.Add(min(max(wholeEvery, wholeShare*time.Since(began)), wholeLatest))
 	}
 	return list, h.problem
 }

@@ -48,7 +48,7 @@ func (x *Exchange) receiveRequest(m cluster.ProbeRequest, now time.Time) {
 		x.reply(r, detector.Refused, "too many probe requests are waiting", now)
 	default:
 		x.requests.add(r)
-		x.Apply(x.Detector.Asked(m.Key, now), now)
+		x.Apply(x.Detector.Asked(m.Key, m.From, now), now)
 	}
 }
 

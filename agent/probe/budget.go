@@ -44,10 +44,10 @@ func (b *Budget) Allow(purpose detector.Purpose, yields bool, now time.Time) boo
 }
 
 const (
-	// slotTime is how exactly a bucket knows when probes will be sent that were set aside.
-	// After a burst, what waits is admitted evenly for so long after the last that had to wait.
+	// shortTime is for how long after the last that had to wait a bucket admits evenly, and no burst.
 	shortTime = 2 * time.Second
-	slotTime  = 50 * time.Millisecond
+	// slotTime is how exactly a bucket knows when probes will be sent that were set aside.
+	slotTime = 50 * time.Millisecond
 	// checkPause is how long checks wait for their part of the budget.
 	checkPause = 200 * time.Millisecond
 	// maxAhead is for how long probes are set aside at most. More than a minute lies between the rounds of addresses of nodes only.
@@ -62,9 +62,12 @@ type bucket struct {
 	rate, burst float64 // per second; at most
 	level       float64
 	at          time.Time // when it had this level; zero before the first probe
-	twice       float64   // tokens that may be set aside for later, too: half as many, else there would be none while those are used
-	short       time.Time // when it had too few for what waits last
-	ahead       []slot    // in order of time
+	// twice is how many tokens may still be taken with as many set aside for later. It grows half as fast as the level: the second rounds use
+	// the other half.
+	twice  float64
+	short  time.Time // when it had too few for what waits last
+	wanted float64   // how many that wanted
+	ahead  []slot    // in order of time
 }
 
 // slot is how many tokens are set aside for a moment.
@@ -94,7 +97,7 @@ func (b *bucket) refill(now time.Time) {
 	if passed := now.Sub(b.at); passed > 0 {
 		most := b.burst
 		if now.Sub(b.short) < shortTime {
-			most *= keptPart
+			most = max(most*keptPart, b.wanted)
 		}
 		b.level, b.twice = min(b.burst, b.level+b.rate*passed.Seconds()), max(b.twice, min(most, b.twice+b.rate/2*passed.Seconds()))
 		b.at = now
@@ -115,13 +118,14 @@ func (b *bucket) take(kept float64, now time.Time) bool {
 // many are enough.
 func (b *bucket) fits(n int, part float64, again, now time.Time) (until time.Time) {
 	b.pass(now)
+	var need float64
 	defer func() {
 		if !until.IsZero() {
-			b.short = now
+			b.short, b.wanted = now, need
 		}
 	}()
-	kept := b.burst * part
-	need := min(float64(n), max(1, (b.burst-kept)/2))
+	need = min(float64(n), max(1, b.burst*(1-part)/2))
+	kept := min(b.burst*part, b.burst-need)
 	level, at := b.level-need, now
 	if level < kept {
 		return now.Add(b.timeFor(kept - level))
@@ -225,7 +229,7 @@ func (r reserved) add(to target, probes int, until, now time.Time) {
 	}
 }
 
-// Reserve implements [detector.Budget]. Checks, also those that other nodes ask for, get a quarter of the budget.
+// Reserve implements [detector.Budget]. Checks that yield get a quarter of the budget, less what is used for those that other nodes ask for.
 func (p *Prober) Reserve(list []detector.Probe, again, now time.Time, yields bool) (until time.Time, all bool) {
 	check, part := again.IsZero(), keptPart
 	if again.Sub(now) > maxAhead {
@@ -266,6 +270,7 @@ func (p *Prober) Reserve(list []detector.Probe, again, now time.Time, yields boo
 	if check {
 		p.Budget.checks.pass(now)
 		p.Budget.checks.set(len(list), time.Time{})
+		p.Budget.checks.level = max(p.Budget.checks.level, -p.Budget.checks.burst) // others may ask for more than this
 	}
 	return time.Time{}, false
 }

@@ -129,3 +129,50 @@ func TestReservedEnds(t *testing.T) {
 		t.Errorf("30 holders never have room: until %v, all %v", until, all)
 	}
 }
+
+// What is asked for again when there may be room for it gets room again and again, whatever the limit is and how many probes it needs.
+func TestRoomForAll(t *testing.T) {
+	for _, tt := range []struct{ perSecond, probes int }{{1, 1}, {1, 2}, {10, 1}, {15, 1}, {16, 1}, {15, 7}, {100, 7}, {1000, 63}, {1000, 64}, {1000, 1}} {
+		for _, part := range []float64{keptPart, keptByYield} {
+			b := newBucket(tt.perSecond, tt.perSecond)
+			last, admitted := start, 0
+			for now := start; now.Before(start.Add(5 * time.Minute)); {
+				again := now.Add(time.Second)
+				if until := b.fits(tt.probes, part, again, now); !until.IsZero() {
+					now = until
+					continue
+				}
+				b.set(tt.probes, again)
+				admitted, last = admitted+1, now
+			}
+			if want := 300 * tt.perSecond / (2 * tt.probes) / 3; admitted < want || start.Add(5*time.Minute).Sub(last) > 20*time.Second {
+				t.Errorf("%d a second, rounds of %d, %v kept: %d admitted in 5 min, the last after %v, want %d or more", tt.perSecond, tt.probes, part, admitted, last.Sub(start), want)
+			}
+		}
+	}
+}
+
+// However many checks other nodes ask for, there is room for own ones a few seconds later.
+func TestChecksAfterAsked(t *testing.T) {
+	w := newHarness()
+	w.Budget = NewBudget(1000, 100)
+	var refs []detector.Interface
+	for i := range 8 {
+		refs = append(refs, w.pod(t, i+2, nil))
+	}
+	next, now, asked := 0, start, 0
+	for range 60 {
+		now = now.Add(time.Second)
+		for _, ref := range refs {
+			n, _ := w.admit(ref, &next, 0, false, now)
+			asked += n
+		}
+	}
+	if asked < 40_000 {
+		t.Fatalf("%d were asked for", asked)
+	}
+	now = now.Add(5 * time.Second)
+	if n, until := w.admit(refs[0], &next, 0, true, now); n == 0 {
+		t.Errorf("no room for a check until %v later", until.Sub(now))
+	}
+}

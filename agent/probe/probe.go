@@ -324,11 +324,11 @@ func (p *Prober) allow(i *state, s detector.Probe, forOther bool, now time.Time)
 	if i.limit.pass(now); i.limit.level < 1 {
 		return p.limited("the interface's rate limit", now)
 	}
-	if r := p.Allow(s, forOther, now); r != (detector.ProbeRefusal{}) {
-		return r
+	r := p.Allow(s, forOther, now)
+	if r == (detector.ProbeRefusal{}) {
+		i.limit.level--
 	}
-	i.limit.level--
-	return detector.ProbeRefusal{}
+	return r
 }
 
 // Allow takes one probe from what is set aside or from the budget, or refuses it.
