@@ -41,7 +41,7 @@ func (o *Observer) Forget(addresses []Address) error {
 		return fmt.Errorf("forget addresses: %w", os.ErrClosed)
 	}
 	err := o.remove(keys)
-	// Last: a program that finds the new epoch finds no forgotten address, and so fills no slot with one.
+	// Last: a program that finds the new epoch finds no forgotten address, and so fills no line with one.
 	return errors.Join(err, o.renewEpoch())
 }
 

@@ -107,7 +107,8 @@ func (o *Observer) Attach(ifindex int, opts AttachOptions) (_ *Attachment, err e
 			}
 			return nil, errors.Join(err, old.close())
 		}
-		if !old.closing {
+		_, early := old.hook.(earlyHook) // of an earlier interface
+		if !old.closing && !early {
 			state, err := old.hook.state(nil)
 			if err != nil {
 				return nil, err

@@ -74,7 +74,7 @@ func (o *Observer) setCaptured(addresses []Address, step int, ignored error, set
 		errs = append(errs, fmt.Errorf("set whether packets are captured: %w", err))
 	}
 	if step > 0 {
-		// Last: a program that finds the new epoch finds the address captured, and fills no slot with it.
+		// Last: a program that finds the new epoch finds the address captured, and fills no line with it.
 		errs = append(errs, o.renewEpoch())
 	}
 	return errors.Join(errs...)

@@ -124,7 +124,7 @@ func (o *Observer) Read(rec *Record) error {
 type Counters struct {
 	// RefusedData, RefusedAnnounced and RefusedAnswers found no token in their bucket. Tentative and
 	// gratuitous packets count as announced, refreshes by the kind of their packet. Of the data, up to 63
-	// packets of each CPU are counted only with the next ones.
+	// packets of each CPU are counted only with the next ones, or never if an interface is attached or detached before.
 	RefusedData, RefusedAnnounced, RefusedAnswers uint64
 	// RingFull packets found no room in the ring, because the reader is slow.
 	RingFull uint64

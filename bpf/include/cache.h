@@ -42,40 +42,51 @@ static __always_inline __u64 coarse_now(void)
 	return bpf_jiffies64() * tick_ns;
 }
 
+/* What tells a mapping from others, and where its line is. */
+struct digest {
+	__u64 value, place;
+};
+
 /* Each part of 32 bits times a secret number: for two different mappings, which a pod may choose,
- * the digests are equal with less than 1 in 2^32 of all secrets (multilinear hashing; Lemire and
+ * the values are equal with less than 1 in 2^32 of all secrets (multilinear hashing; Lemire and
  * Kaser, Strongly universal string hashing is fast, 2014). The generation of the interface is not
  * in it, because each has epochs of its own.
  *
+ * At an interface the 256 addresses that differ in the last byte have neighbouring places, because
+ * pods often have such addresses; other parts are spread. Neither the MAC nor the epoch is in the
+ * place.
+ *
  * The epoch is read before anything that is stored under the digest: when user space changes one of
  * those afterwards, it renews the epoch, and the line is not used. */
-static __always_inline __u64 digest_of(const struct address *address, __u64 mac, __u64 epoch_then)
+static __always_inline struct digest digest_of(const struct address *address, __u64 mac,
+					       __u64 epoch_then)
 {
-	__u64 digest = epoch_then;
+	struct ip ip = address->ip;
+	__u64 low = __builtin_bswap64(ip.low), rest = 0;
 
-	digest += (__u32)address->ip.high * secrets[0] + (address->ip.high >> 32) * secrets[1];
-	digest += (__u32)address->ip.low * secrets[2] + (address->ip.low >> 32) * secrets[3];
-	digest += (__u32)mac * secrets[4] + (mac >> 32) * secrets[5];
-	return digest + (__u32)address->interface * secrets[6] + address->vlan * secrets[7];
+	rest += (__u32)ip.high * secrets[0] + (ip.high >> 32) * secrets[1];
+	rest += (__u32)address->interface * secrets[6] + address->vlan * secrets[7];
+	return (struct digest){
+		.value = epoch_then + rest + (__u32)ip.low * secrets[2] +
+			 (ip.low >> 32) * secrets[3] + (__u32)mac * secrets[4] +
+			 (mac >> 32) * secrets[5],
+		.place = ((rest + (low >> 8) * 0x9e3779b97f4a7c15ULL) >> 49) + (low & 0xff),
+	};
 }
 
-/* The 256 addresses of a block that differ in the last byte have neighbouring lines, because a
- * node's pods often have such addresses; the blocks are spread by the golden ratio. */
-static __always_inline struct line_set *find_lines(struct ip ip)
+static __always_inline struct line_set *find_lines(struct digest digest)
 {
-	__u64 low = __builtin_bswap64(ip.low), block = (low >> 8) + (ip.high << 24);
-	__u32 index = (block * 0x9e3779b97f4a7c15ULL >> 49) + (low & 0xff);
+	__u32 index = digest.place % LINE_SETS;
 
-	index %= LINE_SETS;
 	return bpf_map_lookup_elem(&lines, &index);
 }
 
-static __always_inline __u64 tag_of(__u64 digest, __u64 until)
+static __always_inline __u64 tag_of(struct digest digest, __u64 until)
 {
-	return digest + until * secrets[8];
+	return digest.value + until * secrets[8];
 }
 
-static __always_inline int is_valid(const struct line *line, __u64 digest, __u64 now)
+static __always_inline int is_valid(const struct line *line, struct digest digest, __u64 now)
 {
 	__u64 until = line->until;
 
@@ -83,12 +94,12 @@ static __always_inline int is_valid(const struct line *line, __u64 digest, __u64
 }
 
 /* Whether a mapping needs no record. */
-static __always_inline int has_line(const struct line_set *set, __u64 digest, __u64 now)
+static __always_inline int has_line(const struct line_set *set, struct digest digest, __u64 now)
 {
 	return is_valid(&set->lines[0], digest, now) || is_valid(&set->lines[1], digest, now);
 }
 
-static __always_inline void clear_line(struct line_set *set, __u64 digest)
+static __always_inline void clear_line(struct line_set *set, struct digest digest)
 {
 	for (int i = 0; i < 2; i++)
 		if (is_valid(&set->lines[i], digest, 0))
@@ -100,7 +111,7 @@ static __always_inline int is_live(const struct line *line, __u64 epoch_then, __
 	return now < line->until && !((line->until ^ epoch_then) & ((1 << EPOCH_BITS) - 1));
 }
 
-static __always_inline void fill_line(struct line_set *set, __u64 digest, __u64 epoch_then,
+static __always_inline void fill_line(struct line_set *set, struct digest digest, __u64 epoch_then,
 				      __u64 now, __u64 until)
 {
 	struct line *line = &set->lines[0];

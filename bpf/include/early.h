@@ -14,7 +14,7 @@
 /* A filter of a packet socket on all devices of the netns; it keeps nothing for the socket. It runs
  * before the programs of tc, and sees the same packets. Its type has no access to the packet, only
  * a copy of the part that has the headers. An interface that has its program already is observed
- * twice: the address is known then. */
+ * twice: then an address is known, and an answer is recorded twice and takes two tokens. */
 SEC("socket")
 int dupip_early(struct __sk_buff *skb)
 {

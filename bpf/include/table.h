@@ -184,13 +184,14 @@ __noinline int record_data(__u64 high, __u64 low, __u64 ifindex, __u64 vlan, __u
 {
 	struct mapping mapping = {{{high, low}, ifindex, vlan}, mac};
 	__u64 epoch_then = epoch, now = coarse_now();
-	__u64 digest = digest_of(&mapping.address, mac, epoch_then), seen = now;
-	struct line_set *set = find_lines(mapping.address.ip);
+	struct digest digest = digest_of(&mapping.address, mac, epoch_then);
+	struct line_set *set = find_lines(digest);
 	struct slot *slot = find_slot(ifindex);
 	struct interface *interface;
 	struct known fresh = {};
 	struct known *known;
 	struct record *record;
+	__u64 seen = now;
 	int has_slot;
 
 	if (!set || !slot || !ip_counts(mapping.address.ip))
@@ -253,7 +254,8 @@ static __always_inline void record_announcement(struct mapping *mapping,
 }
 
 /* Records an answer even if the address is known: verification needs an answer that comes right
- * after a gratuitous ARP. */
+ * after a gratuitous ARP. The coarse clock is enough for
+ * the rate: what a tick is too late for comes with the next one. */
 static __always_inline void record_answer(struct mapping *mapping, struct interface *interface,
 					  __u64 to)
 {
@@ -327,13 +329,16 @@ static __always_inline int saw_data(struct mapping *mapping)
 	__u32 ifindex = mapping->address.interface;
 	__u64 epoch_then = epoch, now = coarse_now();
 	struct line_set *set = 0;
+	struct digest digest;
 	struct known *known;
 	struct slot *slot;
 
+	/* In a flood the lines are not in the CPU's cache: to look one up would take as long as
+	 * all else. */
 	if (likely(now >= flooded_until) || !floods(ifindex, epoch_then, now)) {
-		set = find_lines(mapping->address.ip);
-		if (!set ||
-		    has_line(set, digest_of(&mapping->address, mapping->mac, epoch_then), now))
+		digest = digest_of(&mapping->address, mapping->mac, epoch_then);
+		set = find_lines(digest);
+		if (!set || has_line(set, digest, now))
 			return 0;
 	}
 	slot = find_slot(ifindex);
