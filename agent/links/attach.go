@@ -34,20 +34,22 @@ func (w *Watcher) attach(veth *tracked) (State, string) {
 	attachment, err := w.opts.Observer.Attach(i.Index, opts)
 	switch {
 	case err == nil:
+		veth.early = false
 		w.attached[i.Generation] = attachment
 		if i.State == Failed {
 			w.opts.Log.Info("interface is observed again", "interface", i.Name)
 		}
 		w.opts.Log.Debug("attached", "interface", i.Name, "ifindex", i.Index, "generation", i.Generation, "took", time.Since(began))
 		return stateOf(attachment, nil)
-	case errors.Is(err, bpf.ErrNoQdisc) && i.State == Early:
-		return Early, i.Reason
 	case errors.Is(err, bpf.ErrNoQdisc):
 		return Waiting, "for the pod's set-up to end before a qdisc is made"
 	case errors.Is(err, bpf.ErrGone):
 		return Failed, "the device is gone" // its RTM_DELLINK is under way
 	}
-	delete(w.attached, i.Generation) // if it was observed early
+	if veth.early {
+		veth.early = false
+		delete(w.attached, i.Generation)
+	}
 	veth.told = errors.Is(err, bpf.ErrBusy) && w.opts.Observer.Mode() == bpf.TC
 	if i.State != Failed || i.Reason != err.Error() {
 		w.opts.Log.Error("interface cannot be observed, trying again and again", "interface", i.Name, "error", err)
@@ -55,11 +57,11 @@ func (w *Watcher) attach(veth *tracked) (State, string) {
 	return Failed, err.Error()
 }
 
-// check asks the kernel for the state of an interface, unless attaching is due. The link was just listed, or is nil if the interface has
+// check asks the kernel for the state of an interface, unless attaching is due or the watcher stops. The link was just listed, or is nil if the interface has
 // none. It reports whether it asked.
 func (w *Watcher) check(veth *tracked, link netlink.Link, now time.Time) bool {
 	i := &veth.iface
-	if !veth.observed() || veth.attach.due {
+	if !veth.observed() || veth.attach.due || w.stopping() {
 		return false
 	}
 	state, reason := i.State, i.Reason

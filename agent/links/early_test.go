@@ -1,76 +1,131 @@
 package links_test
 
 import (
+	"bytes"
+	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
-	"github.com/dupip/dupip/agent/internal/ownnetns"
 	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
-// Many interfaces are observed at once, before each has its turn to be attached to. When the watcher stops they are again, while it detaches
-// from one after another and goes on to tell what changes.
+// logged is a log that a test reads when nobody writes any more.
+type logged struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Buffer.Write(p)
+}
+
+// Many interfaces are observed at once, before each has its turn to be attached to. When the watcher stops, it detaches from one after another and
+// goes on to tell what changes; nothing is left and nothing is wrong.
 func TestManyAreObservedEarly(t *testing.T) {
-	const count = 20
+	testneeds.Root(t)
+	modes := []bpf.Mode{bpf.TC}
+	if mode, err := bpf.ResolveMode(bpf.Auto); err == nil && mode == bpf.TCX {
+		modes = append(modes, bpf.TCX)
+	}
+	for _, mode := range modes {
+		for _, count := range []int{3, 20} {
+			t.Run(fmt.Sprint(mode, count), func(t *testing.T) { observeMany(t, mode, count) })
+		}
+	}
+}
+
+func observeMany(t *testing.T, mode bpf.Mode, count int) {
+	observer, err := bpf.Load(bpf.Options{Mode: mode})
+	must(t, err)
 	pod := manyVeths(t, count)
-	stop := make(chan struct{})
-	_, ended, wait := watchUntil(t, stop, links.Options{})
-	states := make(map[string]links.State)
-	has := func(state links.State) int {
+	stop, log := make(chan struct{}), new(logged)
+	w, ended, wait := watchUntil(t, stop, links.Options{Observer: observer, Log: slog.New(slog.NewTextHandler(log, nil))})
+	isAttached := make(map[string]bool)
+	follow := func(e links.Event) bool {
+		if (e.Kind == links.Added || e.Kind == links.Changed) && strings.HasPrefix(e.Interface.Name, "old") {
+			isAttached[e.Interface.Name] = e.Interface.State == links.Attached
+		}
 		n := 0
-		for _, s := range states {
-			if s == state {
+		for _, attached := range isAttached {
+			if attached {
 				n++
 			}
 		}
+		return n == count
+	}
+	// programs is on how many of the interfaces there is one.
+	programs := func() (n int) {
+		for name := range isAttached {
+			old, err := netlink.LinkByName(name)
+			must(t, err)
+			if mode == bpf.TC {
+				filters, err := netlink.FilterList(old, netlink.HANDLE_MIN_INGRESS)
+				must(t, err)
+				n += len(filters)
+				continue
+			}
+			chain, err := link.QueryPrograms(link.QueryOptions{Target: old.Attrs().Index, Attach: ebpf.AttachTCXIngress})
+			must(t, err)
+			n += len(chain.Programs)
+		}
 		return n
 	}
-	most := 0
-	all := func(state links.State) func(links.Event) bool {
-		return func(e links.Event) bool {
-			if (e.Kind == links.Added || e.Kind == links.Changed) && strings.HasPrefix(e.Interface.Name, "old") {
-				states[e.Interface.Name] = e.Interface.State
-			}
-			most = max(most, has(links.Early))
-			return has(state) == count
+	wait("all are observed", follow)
+	if n := programs(); count > 8 && n > count/2 {
+		t.Errorf("%d of %d interfaces have a program already when all are observed", n, count)
+	}
+	for deadline := time.Now().Add(eventTimeout); programs() < count; {
+		select {
+		case e := <-w.Events():
+			follow(e)
+		case <-time.After(10 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d interfaces have a program", programs(), count)
 		}
 	}
-	wait("all are attached", all(links.Attached))
-	if most < count-1 {
-		t.Errorf("%d of %d interfaces were observed early", most, count)
-	}
-	few := ownnetns.NewPod(t)
-	addVeth(t, few, "few")
-	wait("a single one is attached", func(e links.Event) bool {
-		if e.Interface != nil && e.Interface.Name == "few" && e.Interface.State == links.Early {
-			t.Error("a single one was observed early")
-		}
-		return attached("few")(e)
-	})
 
 	close(stop)
-	wait("the first is released", func(e links.Event) bool { all(links.Early)(e); return has(links.Early) > 0 })
-	inPod(t, pod, func() error {
-		address, err := netlink.ParseAddr("10.1.1.77/32")
-		must(t, err)
-		peer, err := netlink.LinkByName("old3")
-		must(t, err)
-		return netlink.AddrAdd(peer, address)
-	})
-	wait("a new address meanwhile", func(e links.Event) bool { all(links.Early)(e); return holds(links.Changed, "old3", "10.1.1.77")(e) })
-	wait("all are released", all(links.Early))
-	<-ended
-	for name := range states {
-		old, err := netlink.LinkByName(name)
-		must(t, err)
-		left, err := link.QueryPrograms(link.QueryOptions{Target: old.Attrs().Index, Attach: ebpf.AttachTCXIngress})
-		must(t, err)
-		if len(left.Programs) > 0 {
-			t.Errorf("%s has %d programs", name, len(left.Programs))
+	if count > 8 {
+		inPod(t, pod, func() error {
+			address, err := netlink.ParseAddr("10.1.1.77/32")
+			must(t, err)
+			peer, err := netlink.LinkByName("old3")
+			must(t, err)
+			return netlink.AddrAdd(peer, address)
+		})
+		wait("a new address meanwhile", holds(links.Changed, "old3", "10.1.1.77"))
+	}
+	for running := true; running; {
+		select {
+		case <-w.Events():
+		case <-ended:
+			running = false
 		}
 	}
+	if n := programs(); n > 0 {
+		t.Errorf("%d programs are left", n)
+	}
+	if text := log.String(); strings.Contains(text, "WARN") || strings.Contains(text, "ERROR") {
+		t.Errorf("the log:\n%s", text)
+	}
+}
+
+// A watcher that cannot watch ends when it is told to stop.
+func TestStopWithoutSession(t *testing.T) {
+	stop := make(chan struct{})
+	close(stop)
+	_, ended, _ := watchUntil(t, stop, links.Options{LinkBuffer: -1})
+	<-ended
 }

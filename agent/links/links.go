@@ -19,11 +19,10 @@ type State string
 
 // The states of an interface.
 const (
+	// Attached: it is observed, by a program of its own or for a moment by a socket on all devices.
 	Attached State = "attached"
 	// Pending: its turn has not come yet. The watcher attaches to one interface after another, with pauses.
 	Pending State = "pending"
-	// Early: as Pending, but observed by a socket on all devices until then.
-	Early State = "early"
 	// Shadowed: attached, but another program runs first and may drop packets.
 	Shadowed State = "shadowed"
 	// Waiting: for the set-up of the pod to end, before a clsact qdisc is created.

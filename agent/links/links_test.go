@@ -42,16 +42,19 @@ func watchUntil(t *testing.T, stop <-chan struct{}, opts links.Options, before .
 ) {
 	t.Helper()
 	testneeds.Root(t)
-	observer, err := bpf.Load(bpf.Options{})
-	if err != nil {
-		t.Fatal(err)
+	observer := opts.Observer
+	if observer == nil {
+		var err error
+		if observer, err = bpf.Load(bpf.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		opts.Observer = observer
 	}
-	opts.Observer = observer
 	opts.Log = cmp.Or(opts.Log, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if opts.Resync == 0 {
 		opts.Resync = time.Hour // without resyncs
 	}
-	w, err = links.New(opts)
+	w, err := links.New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}

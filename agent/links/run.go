@@ -22,17 +22,21 @@ import (
 // subscribes and lists again.
 func (w *Watcher) Run(ctx context.Context, stop <-chan struct{}) error {
 	defer w.close(ctx)
-	for sessions := rate.NewLimiter(rate.Every(5*time.Second), 5); sessions.Wait(ctx) == nil; {
-		err := w.session(ctx, stop)
-		if err == nil {
+	for sessions := rate.NewLimiter(rate.Every(5*time.Second), 5); ; {
+		select {
+		case <-time.After(sessions.Reserve().Delay()):
+		case <-ctx.Done():
+			return nil
+		case <-stop:
 			return nil
 		}
-		if ctx.Err() == nil {
-			w.overruns.Add(1)
-			w.opts.Log.Warn("netlink subscription failed, listing all interfaces again", "error", err)
+		err := w.session(ctx, stop)
+		if err == nil || ctx.Err() != nil {
+			return nil
 		}
+		w.overruns.Add(1)
+		w.opts.Log.Warn("netlink subscription failed, listing all interfaces again", "error", err)
 	}
-	return nil
 }
 
 func (w *Watcher) close(ctx context.Context) {

@@ -131,7 +131,7 @@ func (t *table) update(link netlink.Link, listed bool, now time.Time) (changed b
 		t.add(veth, now)
 		return changed
 	}
-	if veth.iface.State == Waiting {
+	if veth.waits() {
 		veth.wait(now)
 	}
 	if listed && t.resyncs == 0 {
@@ -191,7 +191,9 @@ func (t *table) remove(index int, reason string) {
 // setState records the result of attaching, or of a check.
 func (t *table) setState(veth *tracked, state State, reason string, now time.Time) {
 	before := veth.iface.State
-	veth.iface.State, veth.iface.Reason = state, reason
+	if veth.iface.State, veth.iface.Reason = state, reason; state == Waiting && veth.early {
+		veth.iface.State, veth.iface.Reason = Attached, ""
+	}
 	switch {
 	case state == Failed:
 		limit := maxAttachRetry
@@ -200,14 +202,14 @@ func (t *table) setState(veth *tracked, state State, reason string, now time.Tim
 		}
 		veth.attach = pacer{due: true, next: now.Add(min(attachRetry<<veth.failures, limit))}
 		veth.failures = min(veth.failures+1, 10)
-	case (state == Waiting || state == Early) && veth.createFrom.IsZero():
+	case state == Waiting && veth.createFrom.IsZero():
 		veth.wait(now)
-	case state == Waiting, state == Early:
+	case state == Waiting:
 		veth.attach = pacer{due: true, next: veth.createFrom}
 	default:
 		veth.attach.due = false
 	}
-	if before != state {
+	if before != veth.iface.State {
 		t.announce(veth)
 	}
 }

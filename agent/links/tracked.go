@@ -35,6 +35,7 @@ type tracked struct {
 	attach   pacer
 	failures int
 	tried    bool // to attach
+	early    bool // it is observed, but not by a program of its own
 	detached bool // by another program
 	told     bool // the hook is in use, and an event tells when it is not
 	// createFrom is when a qdisc may be created. Changes of the link postpone it until waitUntil.
@@ -50,10 +51,13 @@ func (v *tracked) wait(now time.Time) {
 	v.attach = pacer{due: true, next: v.createFrom}
 }
 
+// waits reports whether a qdisc may not be created yet.
+func (v *tracked) waits() bool { return v.iface.State == Waiting || v.early && v.tried }
+
 // settle ends the wait: the pod is set up.
 func (v *tracked) settle(now time.Time) {
 	v.createFrom, v.waitUntil = now, now
-	if v.iface.State == Waiting || v.iface.State == Early {
+	if v.waits() {
 		v.attach.next = now
 	}
 }
@@ -62,7 +66,7 @@ func (v *tracked) settle(now time.Time) {
 // next one comes soon.
 func (v *tracked) filtersChanged(now time.Time) {
 	switch state := v.iface.State; {
-	case state == Waiting, state == Early && v.tried:
+	case v.waits():
 		v.wait(now)
 	case state == Failed:
 		if v.detached {

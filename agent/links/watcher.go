@@ -53,8 +53,8 @@ type Watcher struct {
 	attached             map[uint32]*bpf.Attachment // by generation
 	pruneDue             bool                       // some were detached
 	early, earlyFailed   bool                       // the socket on all devices is open; could not be opened
-	stopping             bool                       // the programs are being detached
-	releasing            int                        // so many
+	releaseUntil         time.Time                  // not zero while programs are detached: when the last ones are, without pauses
+	releasing            int                        // how many programs there were
 	inside               inside
 	names                *netns.NameWatch // nil between sessions, and if that failed
 	netkit               []Interface      // those that cannot be observed
@@ -259,10 +259,10 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 	}
 	w.listInside(now)
 	w.flush(ctx) // before attaching: another name of a netns replaces its devices
-	if w.opts.Observer != nil {
-		w.observeEarly(now)
+	if w.opts.Observer != nil && !w.stopping() {
+		w.observeEarly()
 	}
-	if veth := w.table.toAttach(now); veth != nil && !w.stopping && !w.attachPacer.next.After(now) && !w.starting() {
+	if veth := w.table.toAttach(now); veth != nil && !w.stopping() && !w.attachPacer.next.After(now) && !w.starting() {
 		began := time.Now()
 		state, reason := w.attach(veth)
 		w.table.setState(veth, state, reason, time.Now())
@@ -302,7 +302,7 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 			}
 		}
 	}
-	w.attachPacer.due = !w.starting() && !w.stopping && w.table.toAttach(now) != nil
+	w.attachPacer.due = !w.starting() && !w.stopping() && w.table.toAttach(now) != nil
 	for _, p := range []*pacer{&w.attachPacer, &w.overrunPacer, &w.portPacer, &w.routesPacer} {
 		next = p.earlier(next)
 	}

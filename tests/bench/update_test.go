@@ -20,7 +20,7 @@ const (
 	// An agent that ends sooner after the second packet cannot have confirmed with --min-overlap 1s: its successor counts.
 	updateNeeds = 1500 * time.Millisecond
 
-	killed = "kill -9"
+	stopped, killed = "a stop", "kill -9"
 )
 
 // measureUpdate replaces the agents of three nodes one after another, once by a stop and once by kill -9, while every 200 ms another
@@ -38,7 +38,7 @@ func measureUpdate(b *bench) {
 	var sending errgroup.Group
 	sending.Go(func() error { return u.duplicate(done) })
 	for node := range agents {
-		u.replace(node, "a stop", (*lab.Agent).Stop)
+		u.replace(node, stopped, (*lab.Agent).Stop)
 		u.replace(node, killed, (*lab.Agent).Kill)
 	}
 	b.pause(updateNeeds)
@@ -181,6 +181,9 @@ func (u *update) report() {
 		return nil
 	})
 	took := make(map[string][]time.Duration)
+	for _, how := range []string{stopped, killed} {
+		took["a start after "+how] = nil
+	}
 	for _, s := range u.shared {
 		at, phase := s.seen()
 		took[phase] = append(took[phase], max(confirmed[s.ip].Sub(at), 0))
@@ -188,6 +191,12 @@ func (u *update) report() {
 	u.title("AN UPDATE OF %d NODES WITH %d PODS EACH, %d duplicates meanwhile, from the second packet that both nodes had an agent for",
 		updateNodes, u.updated, len(u.shared))
 	for _, phase := range slices.Sorted(maps.Keys(took)) {
+		if len(took[phase]) == 0 {
+			if *size != "tiny" {
+				u.Errorf("no duplicate was seen first by %s", phase)
+			}
+			continue
+		}
 		u.row(fmt.Sprintf("%s: confirmed (%d)", phase, len(took[phase])), "≤ 2.5 s", "median %.2f s, longest %.2f s",
 			median(took[phase]).Seconds(), slices.Max(took[phase]).Seconds())
 	}
