@@ -34,7 +34,8 @@ const (
 	// awaitRequestTime is how long the probe of a local holder waits if a remote one has the address, too. By
 	// then that holder's node has usually requested a probe, and one probe serves both nodes. Where nothing can be proved without that node,
 	// it waits until that one has requested a probe or replied, and no longer than awaitTime: it may have no room for a round yet.
-	awaitTime        = pairTime
+	// So its answer is still paired with one that the other holder gave at once, if the reply of that one's node is late.
+	awaitTime        = 700 * time.Millisecond
 	awaitRequestTime = 20 * time.Millisecond
 )
 

@@ -264,6 +264,7 @@ func (v *verifier) refused(b *binding, reason string, notBefore, now time.Time) 
 	t, soonest := noteNotProbed, now.Add(minRetry)
 	if b.remote {
 		t, soonest = noteNodeRefused, now.Add(retryPause)
+		b.entry.replied(now)
 	}
 	b.entry.record(now, b.holder.ID, t, reason)
 	c.phase, c.deferral = waiting, deferral{reason, now, schedule.Later(notBefore, soonest)}

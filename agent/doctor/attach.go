@@ -24,6 +24,8 @@ func attachCheck(mode bpf.Mode) func(context.Context, *facts) Check {
 		err := selfTest(ctx, mode)
 		used := known.mode == mode || known.opts.Attach == mode
 		switch {
+		case err == nil && used && mode == bpf.XDP:
+			return warn("use --attach auto, unless another program needs tcx and tc", "works, and --attach xdp uses it: TCP through a veth is several times slower, because the kernel has no segmentation offload there then")
 		case err == nil && used:
 			return ok("works, and --attach %s uses it", known.opts.Attach)
 		case err == nil:

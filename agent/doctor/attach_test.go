@@ -71,3 +71,10 @@ func TestReader(t *testing.T) {
 		t.Error("readTest returned no error after the observer was closed")
 	}
 }
+
+// A mode that works and is expensive is a warning.
+func TestXDPIsExpensive(t *testing.T) {
+	testneeds.Root(t)
+	wantCheck(t, attachCheck(bpf.XDP)(t.Context(), &facts{mode: bpf.XDP}), Warn, "--attach xdp", "slower")
+	wantCheck(t, attachCheck(bpf.XDP)(t.Context(), &facts{mode: bpf.TC}), OK, "works")
+}

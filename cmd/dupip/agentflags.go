@@ -34,7 +34,7 @@ type agentFlags struct {
 func (f *agentFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.NodeName, "node-name", "", "name of this node (default: the host name)")
-	flags.StringVar(&f.attach, "attach", string(bpf.Auto), "how to attach: auto, tcx, tc or xdp")
+	flags.StringVar(&f.attach, "attach", string(bpf.Auto), "how to attach: auto, tcx, tc or xdp, with which TCP through a veth is several times slower")
 	flags.DurationVar(&f.MinOverlap, "min-overlap", agent.DefaultMinOverlap,
 		"how long two holders must both answer before a conflict is confirmed; 10ms to 1m")
 	flags.DurationVar(&f.VIPOverlap, "vip-overlap", agent.DefaultVIPOverlap,

@@ -168,6 +168,9 @@ func (m *Members) completeList(at netip.AddrPort) {
 		if i > 0 {
 			time.Sleep(jitter(askAgain << (i - 1)))
 		}
+		if m.leaving.Load() {
+			return
+		}
 		others := m.addresses()
 		delete(others, at)
 		for _, other := range firstOf(others, maxAsked) {
