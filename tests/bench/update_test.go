@@ -19,6 +19,8 @@ const (
 	updateSends = 100 * time.Millisecond
 	// An agent that ends sooner after the second packet cannot have confirmed with --min-overlap 1s: its successor counts.
 	updateNeeds = 1500 * time.Millisecond
+	// So long each agent runs once it observes all.
+	updateRuns = 4 * time.Second
 
 	stopped, killed = "a stop", "kill -9"
 )
@@ -94,7 +96,7 @@ func (u *update) replace(node int, how string, end func(*lab.Agent) error) {
 		}
 		return err
 	})
-	u.pause(updateNeeds)
+	u.pause(updateRuns)
 }
 
 // duplicate gives another address a second holder every 200 ms, until done is closed or no address is left.
