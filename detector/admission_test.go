@@ -184,6 +184,7 @@ func TestAskedByStranger(t *testing.T) {
 	for from, want := range map[string]bool{"n2/boot": true, "n7/boot": false} {
 		budget := &paced{}
 		w := crowd(t, budget, 1)
+		w.play("0s r forwards 10.0.1.0", 0) // who does not count has no check
 		w.run(w.now.Add(5 * time.Second))
 		first := len(budget.reserved)
 		w.apply(w.d.Asked(Key{"default", netip.MustParseAddr("10.0.1.0")}, from, w.now))

@@ -125,14 +125,14 @@ func (d *Detector) Next() time.Time {
 }
 
 // Asked reports that another node asks whether a holder of this one has an address. If it has a holder itself, a conflict that waits for a
-// round goes before others with that node, and one whose last round was half the time to the next one ago begins one: so one probe serves both nodes.
+// round goes before others with that node, and one whose last round was 2.5 s ago begins one: so one probe serves both nodes.
 func (d *Detector) Asked(key Key, from string, now time.Time) Effects {
 	e := d.table.entries[key]
 	if e == nil || e.conflict == nil || !d.verifier.queues ||
 		!slices.ContainsFunc(e.bindings, func(b *binding) bool { return b.counts() && b.holder.ID.Node == from }) {
 		return Effects{}
 	}
-	if c := e.conflict; e.ticket == nil && c.state == Confirmed && now.Sub(c.round) >= c.pause(e.bindings, now)/2 {
+	if c := e.conflict; e.ticket == nil && c.state == Confirmed && now.Sub(c.round) >= recheckTime/2 {
 		e.conflict.round = now
 		for _, b := range e.bindings {
 			if b.check != nil && b.check.phase == resting {
