@@ -18,7 +18,8 @@
 SEC("socket")
 int dupip_early(struct __sk_buff *skb)
 {
-	__u32 ifindex = skb->ifindex, size = skb->len < PULL_BYTES ? skb->len : PULL_BYTES;
+	__u64 size = skb->len < PULL_BYTES ? skb->len : PULL_BYTES;
+	__u32 ifindex = skb->ifindex;
 	struct ipv6_packet *copy;
 	struct finding finding;
 	struct packet packet;
@@ -26,10 +27,11 @@ int dupip_early(struct __sk_buff *skb)
 	/* Most packets of a node are of other devices. */
 	if (!bpf_map_lookup_elem(&interfaces, &ifindex))
 		return 0;
-	copy = the_ipv6_packet();      /* parse is done with it before load_ndp uses it */
-	asm volatile("" : "+r"(size)); /* the verifier must see that it is not 0 */
-	if (!copy || size < sizeof(struct eth_header) || size > PULL_BYTES ||
-	    bpf_skb_load_bytes(skb, 0, copy->bytes, size))
+	copy = the_ipv6_packet(); /* parse is done with it before load_ndp uses it */
+	if (!copy || size > PULL_BYTES)
+		return 0;
+	asm volatile("" : "+r"(size)); /* the verifier must see both limits, apart */
+	if (size < sizeof(struct eth_header) || bpf_skb_load_bytes(skb, 0, copy->bytes, size))
 		return 0;
 	packet = (struct packet){copy->bytes, copy->bytes + size, ifindex};
 	take_tag(skb, &packet);

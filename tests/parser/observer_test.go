@@ -117,7 +117,7 @@ func (o *observer) find(nl *netlink.Handle) {
 			o.epoch = m
 		}
 	}
-	if o.interfaces == nil || o.epoch == nil || o.epoch.ValueSize() != 8 {
+	if o.interfaces == nil || o.epoch == nil || o.epoch.ValueSize() != 20 {
 		o.Fatal("the maps of the program are not those that this test knows")
 	}
 }
@@ -127,7 +127,8 @@ func (o *observer) forget() {
 	o.Helper()
 	o.generation++
 	binary.LittleEndian.PutUint32(o.entry, o.generation)                              // struct interface begins with it
-	epoch := binary.LittleEndian.AppendUint32([]byte{0, 0, 0, 0}, 1<<30+o.generation) // behind capturing
+	epoch := make([]byte, o.epoch.ValueSize())
+	binary.LittleEndian.PutUint64(epoch, 1<<30+uint64(o.generation)) // it is the first variable
 	o.Do(o.interfaces.Put(uint32(o.ifindex), o.entry), o.epoch.Put(uint32(0), epoch))
 }
 
