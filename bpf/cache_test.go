@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -304,4 +305,66 @@ func TestTokenAfterFlood(t *testing.T) {
 	}
 	run(t, o, loopback, ipv4Frame("10.0.0.1"))
 	wantRecords(t, o, "the known address")
+}
+
+// TestOneSlot: of two interfaces with one slot, a flood at one takes nothing from the other, and all that is refused is counted. With another
+// generation an interface begins anew.
+func TestOneSlot(t *testing.T) {
+	isolate(t)
+	moveTo(t, ownThread(t)[0])
+	const one, other = 1000, 1000 + 1024
+	o := load(t, Options{Mode: TC, Constants: limits{Refresh: time.Hour, DataRate: Rate{1, 10}}.constants()})
+	for i, index := range []int{one, other} {
+		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: string(rune('a' + i)), Index: index}, PeerName: string(rune('x' + i))}
+		if err := netlink.LinkAdd(link); err != nil {
+			t.Fatal(err)
+		}
+		enter(t, o, index, 1)
+	}
+	began := monotonic(t)
+	next, recorded := 0, 0
+	unknown := func(index, n int) {
+		for range n {
+			run(t, o, index, ipv4Frame(source(next)))
+			next++
+		}
+	}
+	// most is how many tokens an interface can have had.
+	most := func() int { return 10 + int((monotonic(t)-began)/time.Second) + 1 }
+	unknown(one, 100)
+	recorded = len(records(t, o))
+	unknown(other, 5)
+	if got := len(records(t, o)); got != 5 {
+		t.Errorf("%d of 5 addresses of the other interface were recorded", got)
+	}
+	sent := 100
+	for range 300 {
+		unknown(one, 2)
+		unknown(other, 1)
+		sent += 2
+	}
+	if c := counters(t, o, one); c.RefusedData+63 < uint64(sent-most()) || c.RefusedData > uint64(sent-recorded) {
+		t.Errorf("%d of %d are refused, want all but %d, and 63 less at most", c.RefusedData, sent, most())
+	}
+	records(t, o)
+	enter(t, o, one, 2)
+	unknown(one, 5)
+	if got := len(records(t, o)); got != 5 {
+		t.Errorf("%d of 5 addresses of the next interface were recorded", got)
+	}
+}
+
+// TestEachPart: two addresses that differ in any part of 32 bits are two, also in the cache.
+func TestEachPart(t *testing.T) {
+	o := load(t, Options{Mode: TC, Constants: limits{Refresh: time.Hour}.constants()})
+	enter(t, o, loopback, 1)
+	addresses := []string{"2001:db8:1:1:1:1:1:1", "2001:db9:1:1:1:1:1:1", "2001:db8:1:2:1:1:1:1", "2001:db8:1:1:1:2:1:1", "2001:db8:1:1:1:1:1:2", "2001:db8:1:1:1:1:2:1"}
+	for range 2 {
+		for _, ip := range addresses {
+			run(t, o, loopback, ipv6Frame(ip))
+		}
+	}
+	if got := records(t, o); len(got) != len(addresses) {
+		t.Errorf("%d addresses were recorded, want %d", len(got), len(addresses))
+	}
 }
