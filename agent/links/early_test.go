@@ -122,7 +122,7 @@ func observeMany(t *testing.T, mode bpf.Mode, count int) {
 	}
 }
 
-// A watcher that cannot watch ends when it is told to stop.
+// A watcher ends when it is told to stop, also if it could not subscribe to the kernel's events.
 func TestStopWithoutSession(t *testing.T) {
 	stop := make(chan struct{})
 	close(stop)

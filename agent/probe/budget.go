@@ -44,26 +44,26 @@ func (b *Budget) Allow(purpose detector.Purpose, yields bool, now time.Time) boo
 }
 
 const (
-	// shortTime is for how long after the last that had to wait a bucket admits evenly, and no burst.
+	// For shortTime after somebody had to wait, a bucket admits rounds at an even rate, and no burst.
 	shortTime = 2 * time.Second
-	// slotTime is how exactly a bucket knows when probes will be sent that were set aside.
+	// Probes that are set aside for times less than slotTime apart are counted together.
 	slotTime = 50 * time.Millisecond
 	// checkPause is how long checks wait for their part of the budget.
 	checkPause = 200 * time.Millisecond
-	// maxAhead is for how long probes are set aside at most. More than a minute lies between the rounds of addresses of nodes only.
+	// maxAhead is the longest time for which probes are set aside. Only addresses of nodes may have more time than that between two rounds,
+	// with --vip-overlap.
 	maxAhead = time.Minute
-	// A bucket keeps a part of its burst for probes that nothing was set aside for: repetitions, and probes for other nodes. Rounds
-	// that yield leave another one.
+	// A new round leaves keptPart of the burst to probes that have nothing set aside: repetitions, and probes for other nodes. A round that
+	// yields leaves keptByYield.
 	keptPart, keptByYield = 1.0 / 16, 1.0 / 2
 )
 
-// bucket is a token bucket of which tokens can be set aside for later: then what is there between now and then is enough for both.
+// bucket is a token bucket. A round takes tokens now, and sets as many aside for its second part; nobody else gets those.
 type bucket struct {
 	rate, burst float64 // per second; at most
 	level       float64
 	at          time.Time // when it had this level; zero before the first probe
-	// twice is how many tokens may still be taken with as many set aside for later. It grows half as fast as the level: the second rounds use
-	// the other half.
+	// twice is how many tokens first rounds may still take. It grows half as fast as the level, because the second rounds need the other half.
 	twice  float64
 	short  time.Time // when it had too few for what waits last
 	wanted float64   // how many that wanted

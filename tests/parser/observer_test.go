@@ -126,7 +126,7 @@ func (o *observer) find(nl *netlink.Handle) {
 func (o *observer) forget() {
 	o.Helper()
 	o.generation++
-	binary.LittleEndian.PutUint32(o.entry, o.generation)                              // struct interface begins with it
+	binary.LittleEndian.PutUint32(o.entry, o.generation) // struct interface begins with it
 	epoch := make([]byte, o.epoch.ValueSize())
 	binary.LittleEndian.PutUint64(epoch, 1<<30+uint64(o.generation)) // it is the first variable
 	o.Do(o.interfaces.Put(uint32(o.ifindex), o.entry), o.epoch.Put(uint32(0), epoch))
