@@ -12,13 +12,14 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/internal/testneeds"
 )
 
-// logged is a log that a test reads when nobody writes any more.
+// logged is a log that a test reads while it is written.
 type logged struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -28,6 +29,12 @@ func (l *logged) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.Buffer.Write(p)
+}
+
+func (l *logged) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.String()
 }
 
 // Many interfaces are observed at once, before each has its turn to be attached to. When the watcher stops, it detaches from one after another and
@@ -117,15 +124,29 @@ func observeMany(t *testing.T, mode bpf.Mode, count int) {
 	if n := programs(); n > 0 {
 		t.Errorf("%d programs are left", n)
 	}
-	if text := log.String(); strings.Contains(text, "WARN") || strings.Contains(text, "ERROR") {
+	if text := log.text(); strings.Contains(text, "WARN") || strings.Contains(text, "ERROR") {
 		t.Errorf("the log:\n%s", text)
 	}
 }
 
-// A watcher ends when it is told to stop, also if it could not subscribe to the kernel's events.
+// A watcher ends when it is told to stop, also if it cannot subscribe to the kernel's events.
 func TestStopWithoutSession(t *testing.T) {
-	stop := make(chan struct{})
+	var limit unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	t.Cleanup(func() { must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)) })
+	stop, log := make(chan struct{}), new(logged)
+	_, ended, _ := watchUntil(t, stop, links.Options{Log: slog.New(slog.NewTextHandler(log, nil))}, func(*links.Watcher) {
+		must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max})) // no socket can be opened
+	})
+	for deadline := time.Now().Add(eventTimeout); !strings.Contains(log.text(), "subscription failed"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no subscription has failed:\n%s", log.text())
+		}
+	}
 	close(stop)
-	_, ended, _ := watchUntil(t, stop, links.Options{LinkBuffer: -1})
-	<-ended
+	select {
+	case <-ended:
+	case <-time.After(eventTimeout):
+		t.Error("it has not ended")
+	}
 }
