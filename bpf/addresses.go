@@ -14,22 +14,24 @@ const batch = 4096
 // address and known are struct address and struct known of include/.
 type (
 	address struct {
-		IP                  [16]byte
-		Ifindex, Generation uint32 // of the interface that it was seen at
-		Outer, Inner        uint16 // VLAN ids
-		_                   uint32
+		IP           [16]byte
+		Ifindex      uint32
+		Outer, Inner uint16 // VLAN ids
 	}
-	known [32]byte
+	known struct {
+		_          [32]byte
+		Generation uint64 // of the interface
+	}
 )
 
 // key is what the kernel's tables have for an address.
 func (a *Address) key() address {
-	return address{IP: a.IP.As16(), Ifindex: a.Ifindex, Generation: a.Generation, Outer: a.VLAN.Outer, Inner: a.VLAN.Inner}
+	return address{IP: a.IP.As16(), Ifindex: a.Ifindex, Outer: a.VLAN.Outer, Inner: a.VLAN.Inner}
 }
 
 // Forget makes the observer record the next packet of each of these addresses, as if it had not recorded
-// the address before: the limits for new addresses apply. It takes under a microsecond for each address,
-// and costs each address that sends one miss of the cache. The error matches [os.ErrClosed] after Close.
+// the address before: the limits for new addresses apply. The generation does not matter. It takes under a
+// microsecond for each address, and costs each address that sends one miss of the cache. The error matches [os.ErrClosed] after Close.
 func (o *Observer) Forget(addresses []Address) error {
 	keys := make([]address, len(addresses))
 	for i := range addresses {
@@ -58,8 +60,8 @@ func (o *Observer) Prune() error {
 	var cursor ebpf.MapBatchCursor
 	for seen := 0; seen < 2*int(o.addresses.MaxEntries())+batch; {
 		n, err := o.addresses.BatchLookup(&cursor, keys, values, nil)
-		for _, key := range keys[:n] {
-			if attachment := o.attached[int(key.Ifindex)]; attachment == nil || attachment.generation != key.Generation {
+		for i, key := range keys[:n] {
+			if attachment := o.attached[int(key.Ifindex)]; attachment == nil || uint64(attachment.generation) != values[i].Generation {
 				stale = append(stale, key)
 			}
 		}

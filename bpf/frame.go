@@ -33,12 +33,6 @@ const (
 	MaxFrames = int(FrameKinds) * FramesOfKind
 )
 
-// captureKey is the key of an address among those that are captured: the program has no generation at hand.
-func (a Address) captureKey() address {
-	a.Generation = 0
-	return a.key()
-}
-
 // Capture captures the next packets that are about these addresses, or from them, until [Observer.Release]. One that is
 // captured already stays as it is. While any is, packets of the first address of each interface cost no more for that, those of
 // others a look-up. The error matches [os.ErrClosed] after Close.
@@ -63,7 +57,7 @@ func (o *Observer) setCaptured(addresses []Address, step int, ignored error, set
 	}
 	var errs []error
 	for _, a := range addresses {
-		switch err := set(a.captureKey()); {
+		switch err := set(a.key()); {
 		case err == nil:
 			o.captured += step
 		case !errors.Is(err, ignored):
@@ -89,7 +83,7 @@ func (o *Observer) LostFrames(addresses []Address) (lost int) {
 	}
 	for _, a := range addresses {
 		var value observerCapture
-		if o.captures.Lookup(a.captureKey(), &value) == nil {
+		if o.captures.Lookup(a.key(), &value) == nil {
 			lost += int(value.Lost)
 		}
 	}

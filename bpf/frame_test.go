@@ -13,7 +13,12 @@ import (
 func (f Frame) encode(tag uint32) []byte {
 	b := make([]byte, frameHeader)
 	binary.LittleEndian.PutUint64(b, uint64(f.Time))
-	_, _ = binary.Encode(b[8:], binary.LittleEndian, f.key())
+	ip := f.IP.As16()
+	copy(b[8:], ip[:])
+	binary.LittleEndian.PutUint32(b[24:], f.Ifindex)
+	binary.LittleEndian.PutUint32(b[28:], f.Generation)
+	binary.LittleEndian.PutUint16(b[32:], f.VLAN.Outer)
+	binary.LittleEndian.PutUint16(b[34:], f.VLAN.Inner)
 	binary.LittleEndian.PutUint32(b[40:], uint32(f.Length))
 	binary.LittleEndian.PutUint32(b[44:], uint32(len(f.Data)))
 	binary.LittleEndian.PutUint32(b[48:], tag)

@@ -24,8 +24,7 @@ enum left { NOTHING_LEFT, TO_CAPTURE, TO_PARSE };
 static __always_inline enum left observe_ordinary(void *data, void *end, __u32 ifindex, __u32 vlan,
 						  struct mapping *mapping)
 {
-	mapping->address.interface = ifindex;
-	mapping->address.vlan = vlan;
+	mapping->address.place = place_at(ifindex, vlan);
 	switch (parse_ordinary(data, end, mapping)) {
 	case SENT_IPV4:
 		return saw_data(mapping) ? TO_CAPTURE : NOTHING_LEFT;

@@ -306,7 +306,7 @@ func TestReusedIfindex(t *testing.T) {
 		run(t, o, loopback, packet)
 		wantRecords(t, o, "forgotten")
 	}
-	enter(t, o, loopback, 0)
+	enter(t, o, loopback, 2)
 	run(t, o, loopback, packet)
 	wantRecords(t, o, "the same generation again is the same interface")
 }
@@ -326,7 +326,8 @@ func addVeth(t *testing.T, name string) int {
 func count(t *testing.T, o *Observer) int {
 	t.Helper()
 	entries := o.collection.Maps["addresses"].Iterate()
-	var key, value [32]byte
+	var key address
+	var value known
 	n := 0
 	for entries.Next(&key, &value) {
 		n++

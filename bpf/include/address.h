@@ -18,20 +18,21 @@ struct ip {
  * right after two narrow stores would make the CPU wait. */
 struct address {
 	struct ip ip;
-	__u64 interface; /* the ifindex, and in the upper half the generation */
-	__u64 vlan;	 /* up to two ids of 16 bits, the outer one lowest; 0 is no tag */
+	__u64 place; /* see place_at */
 };
+
+/* An interface, and in the upper half the VLAN there: up to two ids of 16 bits, the outer one
+ * lowest; 0 is no tag. */
+static __always_inline __u64 place_at(__u32 ifindex, __u32 vlan)
+{
+	return ifindex | (__u64)vlan << 32;
+}
 
 /* What a packet says: this address is, or wants to be, at this MAC. */
 struct mapping {
-	struct address address; /* the generation is 0 until with_generation fills it in */
-	__u64 mac;		/* the six bytes as on the wire, the upper two are 0 */
+	struct address address;
+	__u64 mac; /* the six bytes as on the wire, the upper two are 0 */
 };
-
-static __always_inline void with_generation(struct mapping *mapping, __u32 generation)
-{
-	mapping->address.interface = (__u32)mapping->address.interface | (__u64)generation << 32;
-}
 
 /* Addresses that no pod has cluster-wide: this-network, loopback, link-local, multicast,
  * broadcast, unspecified, and IPv4-mapped ones that come in IPv6 packets (RFC 6890). Not

@@ -44,7 +44,7 @@ static __always_inline __u64 coarse_now(void)
 
 /* What tells a mapping from others, and where its line is. */
 struct digest {
-	__u64 value, place;
+	__u64 value, set;
 };
 
 /* Each part of 32 bits times a secret number: for two different mappings, which a pod may choose,
@@ -52,9 +52,9 @@ struct digest {
  * Kaser, Strongly universal string hashing is fast, 2014). The generation of the interface is not
  * in it, because each has epochs of its own.
  *
- * At an interface the 256 addresses that differ in the last byte have neighbouring places, because
- * pods often have such addresses; other parts are spread. Neither the MAC nor the epoch is in the
- * place.
+ * At an interface the 256 addresses that differ in the last byte have neighbouring sets, because
+ * pods often have such addresses; other parts are spread. Neither the MAC nor the epoch decides
+ * about the set.
  *
  * The epoch is read before anything that is stored under the digest: when user space changes one of
  * those afterwards, it renews the epoch, and the line is not used. */
@@ -65,18 +65,18 @@ static __always_inline struct digest digest_of(const struct address *address, __
 	__u64 low = __builtin_bswap64(ip.low), rest = 0;
 
 	rest += (__u32)ip.high * secrets[0] + (ip.high >> 32) * secrets[1];
-	rest += (__u32)address->interface * secrets[6] + address->vlan * secrets[7];
+	rest += (__u32)address->place * secrets[6] + (address->place >> 32) * secrets[7];
 	return (struct digest){
 		.value = epoch_then + rest + (__u32)ip.low * secrets[2] +
 			 (ip.low >> 32) * secrets[3] + (__u32)mac * secrets[4] +
 			 (mac >> 32) * secrets[5],
-		.place = ((rest + (low >> 8) * 0x9e3779b97f4a7c15ULL) >> 49) + (low & 0xff),
+		.set = ((rest + (low >> 8) * 0x9e3779b97f4a7c15ULL) >> 49) + (low & 0xff),
 	};
 }
 
 static __always_inline struct line_set *find_lines(struct digest digest)
 {
-	__u32 index = digest.place % LINE_SETS;
+	__u32 index = digest.set % LINE_SETS;
 
 	return bpf_map_lookup_elem(&lines, &index);
 }
@@ -140,7 +140,7 @@ struct {
 	__type(value, struct slot);
 } slots SEC(".maps");
 
-static __always_inline struct slot *find_slot(__u32 ifindex)
+static __always_inline struct slot *slot_at(__u32 ifindex)
 {
 	__u32 index = ifindex % SLOTS;
 
@@ -153,13 +153,21 @@ static __always_inline int is_of(const struct slot *slot, __u32 ifindex, __u64 e
 	return slot->epoch == epoch_then && slot->ifindex == ifindex;
 }
 
-/* Whether an interface has no token for an unknown source. */
-static __always_inline int floods(__u32 ifindex, __u64 epoch_then, __u64 now)
+static __always_inline struct slot *find_slot(__u32 ifindex, __u64 epoch_then)
 {
-	struct slot *slot = find_slot(ifindex);
+	struct slot *slot = slot_at(ifindex);
 
-	return slot && is_of(slot, ifindex, epoch_then) &&
-	       !bucket_look(&slot->bucket, now, (struct rate){data_token_ns, data_full_ns});
+	return slot && is_of(slot, ifindex, epoch_then) ? slot : 0;
+}
+
+/* The slot of an interface that has no token for an unknown source. */
+static __always_inline struct slot *find_flood(__u32 ifindex, __u64 epoch_then, __u64 now)
+{
+	struct slot *slot = find_slot(ifindex, epoch_then);
+
+	return slot && !bucket_look(&slot->bucket, now, (struct rate){data_token_ns, data_full_ns})
+		       ? slot
+		       : 0;
 }
 
 /* Whether there is no token for an unknown source. A flood of them needs to find neither the

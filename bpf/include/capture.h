@@ -18,7 +18,9 @@ enum { WHOLE_BYTES = 256, HEADER_BYTES = 96 };
 /* Decoded by frame.go, little endian; changes go together. */
 struct frame {
 	__u64 time_ns; /* CLOCK_MONOTONIC */
-	struct address address;
+	struct ip ip;
+	__u64 interface; /* four bytes of ifindex, four of generation */
+	__u64 vlan;
 	__u32 size;	/* of the packet, without the tag in the metadata */
 	__u32 captured; /* how many of bytes are of the packet */
 	__u16 tag_tci,
@@ -38,13 +40,12 @@ struct {
 static __always_inline struct frame *make_frame(const struct finding *finding, __u32 size)
 {
 	struct address address = finding->mapping.address;
-	__u32 ifindex = address.interface, left;
+	__u32 left;
 	enum frame_kind kind = ORDINARY;
 	struct interface *interface;
 	struct capture *capture;
 	struct frame *frame;
 
-	address.interface = ifindex;
 	capture = bpf_map_lookup_elem(&captures, &address);
 	if (!capture && finding->sent) {
 		address.ip = finding->source;
@@ -52,7 +53,7 @@ static __always_inline struct frame *make_frame(const struct finding *finding, _
 	}
 	if (!capture)
 		return 0;
-	interface = bpf_map_lookup_elem(&interfaces, &ifindex);
+	interface = find_interface(&address);
 	if (!interface)
 		return 0;
 	if (finding->said == KIND_ANSWER)
@@ -69,8 +70,9 @@ static __always_inline struct frame *make_frame(const struct finding *finding, _
 	}
 	capture->left[kind] = left - 1;
 	frame->time_ns = bpf_ktime_get_ns();
-	frame->address = address;
-	frame->address.interface = ifindex | (__u64)interface->generation << 32;
+	frame->ip = address.ip;
+	frame->interface = (__u32)address.place | (__u64)interface->generation << 32;
+	frame->vlan = address.place >> 32;
 	frame->size = size;
 	frame->tag_tci = 0;
 	frame->tag_type = 0;

@@ -23,7 +23,7 @@ static __always_inline int has(struct __sk_buff *skb, __u32 offset, __u16 want, 
 SEC("socket")
 int dupip_delivered(struct __sk_buff *skb)
 {
-	struct mapping mapping = {{{0, 0}, skb->ifindex}};
+	struct mapping mapping = {{{0, 0}, place_at(skb->ifindex, 0)}};
 	__u32 mac_at = SOURCE_AT, sender = 0, target = 0;
 	struct interface *interface;
 	struct bucket *bucket;
@@ -47,14 +47,14 @@ int dupip_delivered(struct __sk_buff *skb)
 	}
 	if (bpf_skb_load_bytes(skb, 0, &to, 6) || bpf_skb_load_bytes(skb, mac_at, &mapping.mac, 6))
 		return 0;
-	interface = find_interface(&mapping);
+	interface = find_interface(&mapping.address);
 	if (!interface)
 		return 0;
 	bucket = is_ours(to) ? &interface->delivered_to_us : &interface->delivered;
 	record = make_record(interface, bucket, (struct rate){answer_token_ns, answer_full_ns},
 			     bpf_ktime_get_ns(), &interface->refused_answers);
 	if (record)
-		send_record(record, &mapping, KIND_DELIVERED, to);
+		send_record(record, &mapping, interface->generation, KIND_DELIVERED, to);
 	return 0;
 }
 

@@ -170,7 +170,7 @@ static __noinline enum verdict parse(const struct packet *packet, struct finding
 	__u32 vlan = packet->vlan, at = sizeof(*eth);
 	__u16 type;
 
-	*finding = (struct finding){{{.interface = packet->ifindex}}};
+	*finding = (struct finding){};
 	if ((void *)(eth + 1) > packet->end)
 		return SHORT;
 	finding->mapping.mac = load_mac(eth->source);
@@ -187,7 +187,7 @@ static __noinline enum verdict parse(const struct packet *packet, struct finding
 		type = tag->type;
 		at += sizeof(*tag);
 	}
-	finding->mapping.address.vlan = vlan;
+	finding->mapping.address.place = place_at(packet->ifindex, vlan);
 
 	if (type == ETH_P_ARP)
 		return parse_arp(packet, at, finding);

@@ -39,13 +39,13 @@ struct {
 } records SEC(".maps");
 
 static __always_inline void send_record(struct record *record, const struct mapping *mapping,
-					enum kind kind, __u64 to)
+					__u32 generation, enum kind kind, __u64 to)
 {
 	record->time_ns = bpf_ktime_get_ns();
 	record->ip = mapping->address.ip;
 	record->mac_and_kind = mapping->mac | (__u64)kind << KIND_AT;
-	record->interface = mapping->address.interface;
-	record->vlan = mapping->address.vlan;
+	record->interface = (__u32)mapping->address.place | (__u64)generation << 32;
+	record->vlan = mapping->address.place >> 32;
 	record->to = to;
 	bpf_ringbuf_submit(record, 0);
 }

@@ -53,6 +53,7 @@ struct seen {
  * entry for both each packet would be a change. */
 struct known {
 	struct seen data, announced;
+	__u64 generation; /* of the interface; that ifindex may be another's next */
 };
 
 /* Every address recorded lately. LRU, so that it never refuses a new one. The buckets limit the new
@@ -73,8 +74,7 @@ struct capture {
 	__u32 lost;		 /* the ring was full */
 };
 
-/* The addresses that are captured; the generation in the key is 0. Not preallocated, because mostly
- * there are none. */
+/* The addresses that are captured. Not preallocated, because mostly there are none. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -86,10 +86,7 @@ struct {
 /* Whether the packets of an address are captured. */
 static __always_inline int is_captured(const struct address *address)
 {
-	struct address key = *address;
-
-	key.interface = (__u32)key.interface;
-	return capturing && bpf_map_lookup_elem(&captures, &key);
+	return capturing && bpf_map_lookup_elem(&captures, address);
 }
 
 /* Relaxed, and without a result: an atomic add without fetch is all that arm64 has on 5.15. */
@@ -103,15 +100,19 @@ static __always_inline int is_quiet(const struct seen *seen, __u64 mac, __u64 no
 	return seen->at_ns && now < seen->at_ns + (seen->mac == mac ? refresh_ns : change_ns);
 }
 
-/* Finds the interface of a mapping, and completes the mapping with its generation. */
-static __always_inline struct interface *find_interface(struct mapping *mapping)
+static __always_inline struct interface *find_interface(const struct address *address)
 {
-	__u32 ifindex = mapping->address.interface;
-	struct interface *interface = bpf_map_lookup_elem(&interfaces, &ifindex);
+	__u32 ifindex = address->place;
 
-	if (interface)
-		with_generation(mapping, interface->generation);
-	return interface;
+	return bpf_map_lookup_elem(&interfaces, &ifindex);
+}
+
+/* What is known of an address at this generation of its interface. */
+static __always_inline struct known *find_known(const struct address *address, __u32 generation)
+{
+	struct known *known = bpf_map_lookup_elem(&addresses, address);
+
+	return known && known->generation == generation ? known : 0;
 }
 
 /* Makes a slot that of an interface, unless another has packets to count there. The epoch is one
@@ -180,13 +181,13 @@ static __always_inline struct record *make_due_record(const struct seen *seen,
  * This and record_said are not static, so that the verifier checks each of them once, and not once
  * for every path to a call. Such functions take numbers: they can be given memory since Linux 5.12
  * only. */
-__noinline int record_data(__u64 high, __u64 low, __u64 ifindex, __u64 vlan, __u64 mac)
+__noinline int record_data(__u64 high, __u64 low, __u64 place, __u64 mac)
 {
-	struct mapping mapping = {{{high, low}, ifindex, vlan}, mac};
+	struct mapping mapping = {{{high, low}, place}, mac};
 	__u64 epoch_then = epoch, now = coarse_now();
 	struct digest digest = digest_of(&mapping.address, mac, epoch_then);
 	struct line_set *set = find_lines(digest);
-	struct slot *slot = find_slot(ifindex);
+	struct slot *slot = slot_at(place);
 	struct interface *interface;
 	struct known fresh = {};
 	struct known *known;
@@ -196,11 +197,11 @@ __noinline int record_data(__u64 high, __u64 low, __u64 ifindex, __u64 vlan, __u
 
 	if (!set || !slot || !ip_counts(mapping.address.ip))
 		return 0;
-	interface = find_interface(&mapping);
+	interface = find_interface(&mapping.address);
 	if (!interface)
 		return 0;
-	has_slot = take_slot(slot, ifindex, epoch_then, interface);
-	known = bpf_map_lookup_elem(&addresses, &mapping.address);
+	has_slot = take_slot(slot, place, epoch_then, interface);
+	known = find_known(&mapping.address, interface->generation);
 	if (known && is_quiet(&known->data, mac, now)) {
 		if (known->data.mac != mac)
 			return 0;
@@ -222,9 +223,10 @@ __noinline int record_data(__u64 high, __u64 low, __u64 ifindex, __u64 vlan, __u
 							  epoch_then));
 			known->data = fresh.data;
 		} else {
+			fresh.generation = interface->generation;
 			bpf_map_update_elem(&addresses, &mapping.address, &fresh, BPF_ANY);
 		}
-		send_record(record, &mapping, KIND_DATA, 0);
+		send_record(record, &mapping, interface->generation, KIND_DATA, 0);
 	}
 	if (!is_captured(&mapping.address))
 		fill_line(set, digest, epoch_then, now, seen + refresh_ns);
@@ -235,8 +237,8 @@ static __always_inline void record_announcement(struct mapping *mapping,
 						struct interface *interface, __u64 to)
 {
 	__u64 now = coarse_now();
-	struct known fresh = {.announced = {mapping->mac, now}};
-	struct known *known = bpf_map_lookup_elem(&addresses, &mapping->address);
+	struct known fresh = {{}, {mapping->mac, now}, interface->generation};
+	struct known *known = find_known(&mapping->address, interface->generation);
 	struct record *record;
 
 	if (known && is_quiet(&known->announced, mapping->mac, now))
@@ -250,7 +252,7 @@ static __always_inline void record_announcement(struct mapping *mapping,
 		known->announced = fresh.announced;
 	else
 		bpf_map_update_elem(&addresses, &mapping->address, &fresh, BPF_ANY);
-	send_record(record, mapping, KIND_ANNOUNCED, to);
+	send_record(record, mapping, interface->generation, KIND_ANNOUNCED, to);
 }
 
 /* Records an answer even if the address is known: verification needs an answer that comes right
@@ -266,7 +268,8 @@ static __always_inline void record_answer(struct mapping *mapping, struct interf
 	struct record *record;
 
 	if (is_ours(to)) {
-		hash = mapping->address.ip.high ^ mapping->address.ip.low ^ mapping->address.vlan;
+		hash = mapping->address.ip.high ^ mapping->address.ip.low ^
+		       mapping->address.place >> 32;
 		hash = (hash ^ hash >> 32) * 0x9e3779b97f4a7c15ULL;
 		bucket = &interface->answers_to_us;
 		share = &interface->shares[hash >> 32 & (SHARES - 1)];
@@ -281,14 +284,13 @@ static __always_inline void record_answer(struct mapping *mapping, struct interf
 		return;
 	if (share)
 		bucket_take(share, full_at);
-	send_record(record, mapping, KIND_ANSWER, to);
+	send_record(record, mapping, interface->generation, KIND_ANSWER, to);
 }
 
-/* Records what ARP or NDP said about an address. The upper half of place is the VLAN, the upper two
- * bytes of mac the kind. */
+/* Records what ARP or NDP said about an address. The upper two bytes of mac are the kind. */
 __noinline int record_said(__u64 high, __u64 low, __u64 place, __u64 mac, __u64 to)
 {
-	struct mapping mapping = {{{high, low}, (__u32)place, place >> 32}, mac & MAC_BITS};
+	struct mapping mapping = {{{high, low}, place}, mac & MAC_BITS};
 	enum kind kind = mac >> KIND_AT;
 	struct interface *interface;
 	struct bucket *bucket;
@@ -296,7 +298,7 @@ __noinline int record_said(__u64 high, __u64 low, __u64 place, __u64 mac, __u64 
 
 	if (!ip_counts(mapping.address.ip))
 		return 0;
-	interface = find_interface(&mapping);
+	interface = find_interface(&mapping.address);
 	if (!interface)
 		return 0;
 
@@ -313,7 +315,7 @@ __noinline int record_said(__u64 high, __u64 low, __u64 place, __u64 mac, __u64 
 				     (struct rate){announced_token_ns, announced_full_ns},
 				     coarse_now(), &interface->refused_announced);
 		if (record)
-			send_record(record, &mapping, kind, to);
+			send_record(record, &mapping, interface->generation, kind, to);
 	}
 	return 0;
 }
@@ -326,32 +328,33 @@ __noinline int record_said(__u64 high, __u64 low, __u64 place, __u64 mac, __u64 
  * Returns 0 if the address has a line: then it is not captured, and the packet is done. */
 static __always_inline int saw_data(struct mapping *mapping)
 {
-	__u32 ifindex = mapping->address.interface;
+	__u32 ifindex = mapping->address.place;
 	__u64 epoch_then = epoch, now = coarse_now();
 	struct line_set *set = 0;
+	struct slot *slot = 0;
 	struct digest digest;
 	struct known *known;
-	struct slot *slot;
 
 	/* In a flood the lines are not in the CPU's cache: to look one up would take as long as
 	 * all else. */
-	if (likely(now >= flooded_until) || !floods(ifindex, epoch_then, now)) {
+	if (unlikely(now < flooded_until))
+		slot = find_flood(ifindex, epoch_then, now);
+	if (likely(!slot)) {
 		digest = digest_of(&mapping->address, mapping->mac, epoch_then);
 		set = find_lines(digest);
 		if (!set || has_line(set, digest, now))
 			return 0;
+		slot = find_slot(ifindex, epoch_then);
 	}
-	slot = find_slot(ifindex);
-	if (slot && is_of(slot, ifindex, epoch_then)) {
-		with_generation(mapping, slot->generation);
-		known = bpf_map_lookup_elem(&addresses, &mapping->address);
+	if (slot) {
+		known = find_known(&mapping->address, slot->generation);
 		if (known ? is_quiet(&known->data, mapping->mac, now) &&
 				    (!set || known->data.mac != mapping->mac)
 			  : !ip_counts(mapping->address.ip) || is_refused(slot, now))
 			return 1;
 	}
-	record_data(mapping->address.ip.high, mapping->address.ip.low, ifindex,
-		    mapping->address.vlan, mapping->mac);
+	record_data(mapping->address.ip.high, mapping->address.ip.low, mapping->address.place,
+		    mapping->mac);
 	return 1;
 }
 
@@ -361,8 +364,8 @@ static __always_inline void observe_finding(struct finding *finding)
 
 	if (finding->said)
 		record_said(mapping->address.ip.high, mapping->address.ip.low,
-			    (__u32)mapping->address.interface | mapping->address.vlan << 32,
-			    mapping->mac | (__u64)finding->said << KIND_AT, finding->to);
+			    mapping->address.place, mapping->mac | (__u64)finding->said << KIND_AT,
+			    finding->to);
 	if (finding->sent) {
 		mapping->address.ip = finding->source;
 		saw_data(mapping);
