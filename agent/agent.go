@@ -310,8 +310,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	}
 	// The watcher is the first to stop: while it detaches, which may take seconds, all others go on, and conflicts are found.
-	stopping := ctx.Done()
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	asked := ctx
+	ctx, stop := context.WithCancel(context.WithoutCancel(asked))
 	group, ctx := errgroup.WithContext(ctx)
 	records, frames := make(chan bpf.Record, 1024), make(chan bpf.Frame, bpf.MaxFrames)
 	group.Go(func() error { return read(ctx, a.observer.Read, records) })
@@ -321,7 +321,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error {
 		defer stop()
 		defer a.observer.Close() // ends read
-		return a.watcher.Run(ctx, stopping)
+		return a.watcher.Run(ctx, asked.Done())
 	})
 	group.Go(func() error { return a.loop.run(ctx, records, frames) })
 	group.Go(func() error {
@@ -340,6 +340,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	if a.cluster != nil {
 		group.Go(func() error { return a.cluster.Run(ctx) })
+		defer context.AfterFunc(asked, a.cluster.LeaveSoon)()
 		group.Go(func() error { a.loop.report.Summarize(ctx); return nil })
 	}
 	group.Go(func() error { a.loop.report.FollowPaths(ctx); return nil })

@@ -76,6 +76,8 @@ type Cluster interface {
 	report.Cluster
 	// Run takes part in the cluster until ctx ends, and then leaves it.
 	Run(ctx context.Context) error
+	// LeaveSoon tells the other nodes that this one leaves soon, in a second at most, so that its leave takes less time.
+	LeaveSoon()
 	// Messages has the messages of other nodes. Those that are not received in time are dropped and
 	// counted.
 	Messages() <-chan cluster.Message

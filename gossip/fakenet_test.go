@@ -259,6 +259,9 @@ func (fakePort) Run(ctx context.Context) error {
 	return nil
 }
 
+// LeaveSoon implements [Network].
+func (fakePort) LeaveSoon() {}
+
 // Send implements [Network].
 func (n fakePort) Send(to wire.MemberID, payload []byte) error {
 	n.mu.Lock()

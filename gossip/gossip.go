@@ -136,6 +136,9 @@ func (g *Gossip) Run(ctx context.Context) error {
 	return err
 }
 
+// LeaveSoon is [members.Members.LeaveSoon].
+func (g *Gossip) LeaveSoon() { g.network.LeaveSoon() }
+
 // Messages returns the channel of messages from other nodes. When it is full, messages are dropped and counted.
 func (g *Gossip) Messages() <-chan cluster.Message { return g.peers.messages }
 

@@ -39,6 +39,7 @@ const (
 // before Send or Rejoin return, which are called with a lock held.
 type Network interface {
 	Run(ctx context.Context) error
+	LeaveSoon()
 	Send(to wire.MemberID, payload []byte) error
 	Request(ctx context.Context, to wire.MemberID, request []byte, reading chan struct{}, use func(reply []byte) error) error
 	Rejoin()

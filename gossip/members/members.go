@@ -97,7 +97,9 @@ type Members struct {
 	self       Member
 	list       *memberlist.Memberlist
 	transport  *transport.Transport
-	leaving    atomic.Bool
+	soon       sync.Once   // see LeaveSoon
+	leavesSoon atomic.Bool // says the metadata
+	leaving    atomic.Bool // says the answer to a challenge
 	known      *knownFile
 	joins      *joins
 	alone      chan struct{} // has a value when the last other member was lost
@@ -186,7 +188,7 @@ func Open(opts Options) (*Members, error) {
 // metadata is what this agent says of itself now.
 func (m *Members) metadata() metadata {
 	o := m.opts
-	return metadata{Name: o.Node, Boot: o.Boot, Epoch: o.Epoch, Version: o.Version, Role: string(o.Role), Leaving: m.leaving.Load(), Packs: true}
+	return metadata{Name: o.Node, Boot: o.Boot, Epoch: o.Epoch, Version: o.Version, Role: string(o.Role), Leaving: m.leavesSoon.Load(), Packs: true}
 }
 
 // listen opens the sockets, the transport upon them, and the memberlist upon that.
@@ -243,18 +245,29 @@ func (m *Members) Run(ctx context.Context) error {
 	return err
 }
 
-// leave tells the others that this agent leaves. Memberlist's own message does not say whether a member
-// left or died, so the metadata says it first.
+// LeaveSoon tells the others that this agent leaves soon, which takes a second at most. It stays a member until the context of Run ends. Memberlist's
+// own message does not say whether a member left or died, so the metadata says it first.
+func (m *Members) LeaveSoon() {
+	m.soon.Do(func() {
+		if m.count() == 1 {
+			return
+		}
+		m.leavesSoon.Store(true)
+		for range 2 { // in a small cluster such news may be lost
+			if err := m.list.UpdateNode(leaveTimeout / 2); err != nil {
+				m.log.Debug("telling the others that this agent leaves soon failed", "error", err)
+			}
+		}
+	})
+}
+
+// leave tells the others that this agent leaves.
 func (m *Members) leave() {
+	m.LeaveSoon()
 	if m.count() == 1 {
 		return
 	}
 	m.leaving.Store(true)
-	for range 2 { // in a small cluster such news may be lost
-		if err := m.list.UpdateNode(leaveTimeout / 2); err != nil {
-			m.log.Debug("leaving the cluster failed", "error", err)
-		}
-	}
 	if err := m.list.Leave(leaveTimeout); err != nil {
 		m.log.Debug("leaving the cluster failed", "error", err)
 	}

@@ -342,8 +342,19 @@ func TestLeavingIsNotDying(t *testing.T) {
 			if i%2 == 0 {
 				n.kill()
 			} else {
+				most := 2 * leaveTimeout
+				if i%4 == 1 { // it says so before
+					n.LeaveSoon()
+					time.Sleep(time.Minute)
+					for _, other := range nodes[:10] {
+						if other.saw("="+name) || other.saw("-"+name) {
+							t.Errorf("%s: %v before %s leaves", other.self.Name, other.changes, name)
+						}
+					}
+					most = leaveTimeout * 3 / 5
+				}
 				began := time.Now()
-				if n.stop(); time.Since(began) > 2*leaveTimeout {
+				if n.stop(); time.Since(began) > most {
 					t.Errorf("leaving took %s", time.Since(began))
 				}
 			}

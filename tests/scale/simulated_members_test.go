@@ -96,6 +96,9 @@ func (c *simulatedMembers) open(opts members.Options) (*simulatedMember, error) 
 	return s, err
 }
 
+// LeaveSoon takes no time here.
+func (s *simulatedMember) LeaveSoon() {}
+
 // Run takes part until ctx ends: it is notified of all members at once, as by a join, and they of it
 // gradually. Then it leaves, unless it was killed.
 func (s *simulatedMember) Run(ctx context.Context) error {
