@@ -112,7 +112,11 @@ static __always_inline struct known *find_known(const struct address *address, _
 {
 	struct known *known = bpf_map_lookup_elem(&addresses, address);
 
-	return known && known->generation == generation ? known : 0;
+	if (known && known->generation != generation)
+		known = 0;
+	/* The verifier of Linux 5.10 must see that this is what is tested. */
+	asm volatile("" : "+r"(known));
+	return known;
 }
 
 /* Makes a slot that of an interface, unless another has packets to count there. The epoch is one
