@@ -107,18 +107,19 @@ func (a *Audit) Run(ctx context.Context) {
 		case <-time.After(wait):
 		}
 		began := time.Now()
-		waiting, took := a.read(ctx)
+		waiting, took, least := a.read(ctx)
 		a.opts.Done(ctx)
 		if waiting {
 			a.opts.Relist()
 			took = 0 // the next reading decides
 		}
-		wait = max(min(share*took, slowest), every) - time.Since(began)
+		wait = max(min(share*took, slowest), least) - time.Since(began)
 	}
 }
 
-// read reads the books, and compares if something has changed. It reports whether a new list of sandboxes is needed, and how long it worked.
-func (a *Audit) read(ctx context.Context) (waiting bool, took time.Duration) {
+// read reads the books, and compares if something has changed. It reports whether a new list of sandboxes is needed, how long it worked, and when
+// the next reading is due at the earliest.
+func (a *Audit) read(ctx context.Context) (waiting bool, took, least time.Duration) {
 	r := reading{at: time.Now()}
 	r.books, r.unread = a.opts.Books.Read()
 	took = time.Since(r.at)
@@ -132,7 +133,7 @@ func (a *Audit) read(ctx context.Context) (waiting bool, took time.Duration) {
 		var err error
 		if r.Node, err = a.opts.Node(ctx); err != nil {
 			a.comparison.restart()
-			return false, took // it is starting, or stopping
+			return false, took, every // it is starting, or stopping
 		}
 		r.sandboxes = a.opts.Sandboxes()
 		if a.comparison.holds(r.at) && r.same(&a.compared) {
@@ -140,7 +141,10 @@ func (a *Audit) read(ctx context.Context) (waiting bool, took time.Duration) {
 				took = 0 // it reads everything seldom
 			}
 			a.unchanged(r.at)
-			return false, took
+			if least = atRest; !a.comparison.due.IsZero() {
+				least = every
+			}
+			return false, took, least
 		}
 	}
 	began := time.Now()
@@ -159,7 +163,7 @@ func (a *Audit) read(ctx context.Context) (waiting bool, took time.Duration) {
 	a.mu.Lock()
 	a.last = result
 	a.mu.Unlock()
-	return waiting, took + time.Since(began)
+	return waiting, took + time.Since(began), every
 }
 
 // unchanged says that the last result is that of now, too.

@@ -17,8 +17,10 @@ const (
 	// every is how often the books are read, if they are of an ordinary size. The readings of that time must agree on a finding:
 	// while an ADD or a DEL runs, store and wire differ for some milliseconds.
 	every = time.Second
+	// atRest is the same while nothing changes and nothing is to be decided.
+	atRest = 3 * time.Second
 	// Reading takes one in share of the time at most, unless it came less often than slowest then.
-	share   = 400
+	share   = 800
 	slowest = 5 * time.Second
 	// listAgain is how old the runtime's list may be while there are findings about pods that run: one may have ended.
 	listAgain = 5 * time.Second

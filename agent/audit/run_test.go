@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +32,7 @@ type lab struct {
 	listed               time.Time
 	relists              int
 	log                  bytes.Buffer
+	readings             atomic.Int32
 }
 
 // begin starts it. Call it in a bubble of synctest.
@@ -59,7 +61,7 @@ func begin(t *testing.T) *lab {
 			defer l.mu.Unlock()
 			return l.node, l.nodeErr
 		},
-		Done: func(context.Context) {},
+		Done: func(context.Context) { l.readings.Add(1) },
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan struct{})
@@ -100,15 +102,16 @@ func (l *lab) reserve() { l.must(os.WriteFile(l.file(), []byte(web+"\r\neth0"), 
 
 // wait waits until the books were read so many times more. The clock is that of synctest.
 func (l *lab) wait(readings int) {
-	time.Sleep(time.Duration(readings) * every)
-	synctest.Wait()
+	for until := l.readings.Load() + int32(readings); l.readings.Load() < until; synctest.Wait() {
+		time.Sleep(every / 10)
+	}
 }
 
 func (l *lab) expect(when, want string) {
 	l.t.Helper()
 	synctest.Wait()
 	last := l.Last()
-	if age := time.Since(last.At); age > every {
+	if age := time.Since(last.At); age > atRest {
 		l.t.Errorf("%s: the books were read %s ago", when, age)
 	}
 	if got := text(last.Findings); got != want {
@@ -122,10 +125,14 @@ func TestRun(t *testing.T) {
 		const want = "unreserved 10.1.2.5 pods a64"
 		l := begin(t)
 		l.must(os.Remove(l.file()))
+		removed := time.Now()
 		l.wait(1)
 		l.expect("read once", "")
 		l.wait(1)
 		l.expect("read twice", want)
+		if took := time.Since(removed); took > 5*time.Second {
+			t.Errorf("it took %s", took)
+		}
 		l.wait(60)
 		l.expect("later", want)
 		if n := strings.Count(l.log.String(), "10.1.2.5"); n != 1 || !strings.Contains(l.log.String(), "level=WARN") || l.relists < 2 || l.relists > 14 {
