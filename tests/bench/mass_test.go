@@ -1,12 +1,17 @@
 package bench
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"time"
 
@@ -178,6 +183,8 @@ func (b *bench) lookAt(agents []*lab.Agent) {
 			return len(out), err
 		})
 	}
+	page := b.page(a)
+	look("the page of dupip ui", func(ctx context.Context) (int, error) { return get(ctx, page) })
 	began := time.Now()
 	m, err := a.Scrape(b.within())
 	b.Do(err)
@@ -190,4 +197,36 @@ func (b *bench) lookAt(agents []*lab.Agent) {
 	for n, u := range b.usages(agents) {
 		b.row(fmt.Sprintf("node %d afterwards: CPU of a core, memory", n+1), "", "%.0f%%, %d MiB", 100*u.Cores(idle[n]), u.RSS>>20)
 	}
+}
+
+// page returns the address of the page of an agent.
+func (b *bench) page(a *lab.Agent) string {
+	b.Helper()
+	binary, err := lab.Binary()
+	b.Do(err)
+	ui := exec.CommandContext(b.Context(), binary, "ui", "--port", "0", "--api-socket", a.Socket)
+	out, err := ui.StdoutPipe()
+	b.Do(err, ui.Start())
+	b.Cleanup(func() { _ = ui.Process.Kill(); _ = ui.Wait() })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	b.Do(err)
+	return regexp.MustCompile(`http://\S+`).FindString(line)
+}
+
+// get returns how many bytes a page has.
+func get(ctx context.Context, page string) (int, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
+	if err != nil {
+		return 0, err
+	}
+	reply, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer reply.Body.Close()
+	if reply.StatusCode != http.StatusOK {
+		return 0, errors.New(reply.Status)
+	}
+	n, err := io.Copy(io.Discard, reply.Body)
+	return int(n), err
 }

@@ -15,7 +15,7 @@ import (
 // have unreserved addresses. The API server answers at once, so that a turn of the loop writes one Event.
 func BenchmarkMinute(b *testing.B) {
 	const nodes, turn = 5000, 200 * time.Millisecond
-	for _, conflicts := range []int{0, 30, 500} {
+	for _, conflicts := range []int{0, 30, 500, 10_000} {
 		b.Run(fmt.Sprint(conflicts, " conflicts"), func(b *testing.B) {
 			p := New("r1", "kubectl dupip", DefaultRenew, oneNetwork)
 			now := time.Unix(1e9, 0)
