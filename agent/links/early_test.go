@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -92,16 +93,25 @@ func observeMany(t *testing.T, mode bpf.Mode, count int) {
 	if n := programs(); count > 8 && n > count/2 {
 		t.Errorf("%d of %d interfaces have a program already when all are observed", n, count)
 	}
-	for deadline := time.Now().Add(eventTimeout); programs() < count; {
-		select {
-		case e := <-w.Events():
-			follow(e)
-		case <-time.After(10 * time.Millisecond):
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d of %d interfaces have a program", programs(), count)
+	until := func(what string, done func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(eventTimeout); !done(); {
+			select {
+			case e := <-w.Events():
+				follow(e)
+			case <-time.After(10 * time.Millisecond):
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%d of %d interfaces have a program: not %s", programs(), count, what)
+			}
 		}
 	}
+	until("all", func() bool { return programs() == count })
+	until("without the socket on all devices", func() bool {
+		sockets, err := os.ReadFile("/proc/thread-self/net/packet")
+		must(t, err)
+		return bytes.Count(sockets, []byte("\n")) == 1 // the heading
+	})
 
 	close(stop)
 	if count > 8 {

@@ -259,14 +259,14 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 	}
 	w.listInside(now)
 	w.flush(ctx) // before attaching: another name of a netns replaces its devices
-	if w.opts.Observer != nil && !w.stopping() {
-		w.observeEarly()
-	}
 	if veth := w.table.toAttach(now); veth != nil && !w.stopping() && !w.attachPacer.next.After(now) && !w.starting() {
 		began := time.Now()
 		state, reason := w.attach(veth)
 		w.table.setState(veth, state, reason, time.Now())
 		w.attachPacer.pause(time.Now(), attachPause(began))
+	}
+	if w.opts.Observer != nil && !w.stopping() {
+		w.observeEarly() // after the attach, which may have been the last that it was open for
 	}
 	w.scanDue(ctx, now)
 	ports := w.table.portsDue(now)
