@@ -211,6 +211,8 @@ func (a *crowdAgent) Run(ctx context.Context) error {
 	return a.list.Shutdown()
 }
 
+func (a *crowdAgent) LeaveSoon() {}
+
 func (a *crowdAgent) Send(to wire.MemberID, payload []byte) error {
 	for _, o := range a.crowd.others() {
 		if o.ID == to {

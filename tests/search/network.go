@@ -117,6 +117,9 @@ func (e *endpoint) Cut() (from, until time.Time) { return from, until }
 // Run implements [gossip.Network]; the world calls Turn instead.
 func (e *endpoint) Run(context.Context) error { panic("a world has its own time") }
 
+// LeaveSoon implements [gossip.Network]; agents of a world leave at once.
+func (e *endpoint) LeaveSoon() {}
+
 // Request implements [gossip.Network]: a world reads the documents of agents itself.
 func (e *endpoint) Request(context.Context, wire.MemberID, []byte, chan struct{}, func([]byte) error) error {
 	return errUnknown
