@@ -61,7 +61,8 @@ func TestReporterWithManyConflicts(t *testing.T) {
 		})
 	}
 	grown("at first")
-	c.signalReporter(c.leader(""), syscall.SIGKILL)
+	leader, _ := c.leader("")
+	c.signalReporter(leader, syscall.SIGKILL)
 	grown("after the leader was killed")
 	c.KillAPIServer()
 	time.Sleep(15 * time.Second) // that is the story
@@ -73,7 +74,7 @@ func TestReporterWithManyConflicts(t *testing.T) {
 	c.run("kubectl describe node node1 | sed -n '/^Events/,$p'; kubectl -n shop describe pod left-0 | sed -n '/^Events/,$p' | head -5")
 
 	// They end before most pods have had their turn: those are counted.
-	leader := c.leader("")
+	leader, _ = c.leader("")
 	c.run("kubectl -n shop delete pod --all")
 	c.eventually("no conflict", func() error {
 		list, err := c.conflicts("node1", "--cluster", "--state confirmed")

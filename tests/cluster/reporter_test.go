@@ -38,10 +38,11 @@ func TestReporter(t *testing.T) {
 	ip := c.duplicate("node1", "old", "new", pod("new", "node1"))
 	confirmed := c.ownInState("node1", ip, "confirmed")
 	c.duplicateEvents(confirmed, ip, "old", "new")
-	first := c.leader("")
+	first, identity := c.leader("")
 	c.oneHuge()
 	c.replace(first)
-	if log := c.begins(c.leader(first)); !strings.Contains(log, "this replica begins without the others") {
+	next, _ := c.leader(identity) // the other replica, or the next one of that name
+	if log := c.begins(next); !strings.Contains(log, "this replica begins without the others") {
 		t.Error("it does not say that it has no list:\n" + log)
 	}
 	// One that is too large holds neither itself nor others up.
@@ -66,7 +67,7 @@ func TestReporter(t *testing.T) {
 	c.run("kubectl -n shop describe pod old | sed -n '/^Events/,$p'")
 
 	// It ends while the one that leads stands still: the other replica takes the Lease.
-	still := c.leader("")
+	still, identity := c.leader("")
 	c.resize("shop", own[0].Name, 0)
 	c.manyLarge("old", "new")
 	c.signalReporter(still, syscall.SIGSTOP)
@@ -78,7 +79,8 @@ func TestReporter(t *testing.T) {
 			return err
 		})
 	}
-	if log := c.begins(c.leader(still)); strings.Contains(log, "reading Events failed") {
+	next, _ = c.leader(identity)
+	if log := c.begins(next); strings.Contains(log, "reading Events failed") {
 		t.Error("it cannot read the tenant's Events:\n" + log)
 	}
 	c.signalReporter(still, syscall.SIGCONT)
@@ -197,8 +199,8 @@ func (c *testCluster) eventsAbout(namespace, name, reason string) ([]eventsv1.Ev
 
 var errNoEvent = errors.New("there is no Event")
 
-// leader waits until another pod than one holds the Lease, and returns it.
-func (c *testCluster) leader(than string) (name string) {
+// leader waits until another identity than one holds the Lease, and returns its pod, too. The next pod of a StatefulSet has the name of the last one.
+func (c *testCluster) leader(than string) (pod, identity string) {
 	c.Helper()
 	c.eventually("a leader", func() error {
 		var lease coordinationv1.Lease
@@ -206,14 +208,15 @@ func (c *testCluster) leader(than string) (name string) {
 			return err
 		}
 		if id := lease.Spec.HolderIdentity; id != nil {
-			name, _, _ = strings.Cut(*id, "_")
+			identity = *id
 		}
-		if name == "" || name == than {
-			return fmt.Errorf("it is %q", name)
+		if identity == "" || identity == than {
+			return fmt.Errorf("it is %q", identity)
 		}
 		return nil
 	})
-	return name
+	pod, _, _ = strings.Cut(identity, "_")
+	return pod, identity
 }
 
 // reporterRights: it may do what SECURITY.md says, and nothing else that an account without rights may not.
