@@ -57,6 +57,9 @@ func TestForget(t *testing.T) {
 	forget(Address{uint32(other), 8, addr("10.0.0.1"), VLAN{}})
 	all()
 	wantRecords(t, o, "the other interface", seen(Data, "10.0.0.1"))
+	forget(Address{uint32(other), 6, addr("10.0.0.1"), VLAN{}})
+	all()
+	wantRecords(t, o, "of an earlier generation", seen(Data, "10.0.0.1"))
 
 	if err := o.Close(); err != nil {
 		t.Fatal(err)

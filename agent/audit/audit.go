@@ -43,6 +43,7 @@ type Options struct {
 // Audit reads the books and compares them. Run it once; the other methods are safe for concurrent use.
 type Audit struct {
 	opts Options
+	soon chan struct{}
 
 	mu   sync.Mutex
 	last Result
@@ -75,7 +76,7 @@ type Result struct {
 
 // New returns an Audit.
 func New(opts Options) *Audit {
-	a := &Audit{opts: opts, comparison: comparison{grace: opts.Grace}, lines: rate.NewLimiter(rate.Every(10*time.Second), 20)}
+	a := &Audit{opts: opts, soon: make(chan struct{}, 1), comparison: comparison{grace: opts.Grace}, lines: rate.NewLimiter(rate.Every(10*time.Second), 20)}
 	why := "the agent has not read the books yet"
 	if opts.Books == nil {
 		why = "the agent reads no books (--cni-conf-dir off)"
@@ -100,26 +101,40 @@ func (a *Audit) Run(ctx context.Context) {
 		return
 	}
 	defer a.opts.Books.Close()
-	for wait := time.Duration(0); ; {
+	for at, soonest := time.Now(), time.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(wait):
+		case <-a.soon:
+			if soonest.Before(at) {
+				at = soonest
+			}
+			continue
+		case <-time.After(time.Until(at)):
 		}
 		began := time.Now()
-		waiting, took, least := a.read(ctx)
+		waiting, took, rest := a.read(ctx)
 		a.opts.Done(ctx)
 		if waiting {
 			a.opts.Relist()
 			took = 0 // the next reading decides
 		}
-		wait = max(min(share*took, slowest), least) - time.Since(began)
+		pause := max(min(share*took, slowest), every)
+		soonest, at = began.Add(pause), began.Add(max(pause, rest))
 	}
 }
 
-// read reads the books, and compares if something has changed. It reports whether a new list of sandboxes is needed, how long it worked, and when
-// the next reading is due at the earliest.
-func (a *Audit) read(ctx context.Context) (waiting bool, took, least time.Duration) {
+// Soon has the books read sooner than after a rest. It does not block.
+func (a *Audit) Soon() {
+	select {
+	case a.soon <- struct{}{}:
+	default:
+	}
+}
+
+// read reads the books, and compares if something has changed. It reports whether a new list of sandboxes is needed, how long it worked, and for
+// how long nothing is to be decided if nothing changes.
+func (a *Audit) read(ctx context.Context) (waiting bool, took, rest time.Duration) {
 	r := reading{at: time.Now()}
 	r.books, r.unread = a.opts.Books.Read()
 	took = time.Since(r.at)
@@ -133,7 +148,7 @@ func (a *Audit) read(ctx context.Context) (waiting bool, took, least time.Durati
 		var err error
 		if r.Node, err = a.opts.Node(ctx); err != nil {
 			a.comparison.restart()
-			return false, took, every // it is starting, or stopping
+			return false, took, 0 // it is starting, or stopping
 		}
 		r.sandboxes = a.opts.Sandboxes()
 		if a.comparison.holds(r.at) && r.same(&a.compared) {
@@ -141,10 +156,7 @@ func (a *Audit) read(ctx context.Context) (waiting bool, took, least time.Durati
 				took = 0 // it reads everything seldom
 			}
 			a.unchanged(r.at)
-			if least = atRest; !a.comparison.due.IsZero() {
-				least = every
-			}
-			return false, took, least
+			return false, took, a.comparison.rest(r.at)
 		}
 	}
 	began := time.Now()
@@ -163,7 +175,7 @@ func (a *Audit) read(ctx context.Context) (waiting bool, took, least time.Durati
 	a.mu.Lock()
 	a.last = result
 	a.mu.Unlock()
-	return waiting, took + time.Since(began), every
+	return waiting, took + time.Since(began), 0
 }
 
 // unchanged says that the last result is that of now, too.

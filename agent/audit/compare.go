@@ -194,6 +194,14 @@ func (c *comparison) holds(now time.Time) bool {
 	return c.candidates != nil && c.settled && (c.due.IsZero() || now.Before(c.due))
 }
 
+// rest is for how long that is so, at most atRest.
+func (c *comparison) rest(now time.Time) time.Duration {
+	if c.due.IsZero() {
+		return atRest
+	}
+	return min(atRest, c.due.Sub(now))
+}
+
 // restart forgets what may become a finding: there is no reading now that agrees.
 func (c *comparison) restart() { c.candidates = nil }
 

@@ -107,6 +107,14 @@ func (l *lab) wait(readings int) {
 	}
 }
 
+// within returns how often they are read in some time.
+func (l *lab) within(d time.Duration) int32 {
+	before := l.readings.Load()
+	time.Sleep(d)
+	synctest.Wait()
+	return l.readings.Load() - before
+}
+
 func (l *lab) expect(when, want string) {
 	l.t.Helper()
 	synctest.Wait()
@@ -124,6 +132,11 @@ func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const want = "unreserved 10.1.2.5 pods a64"
 		l := begin(t)
+		l.wait(5)
+		if n := l.within(time.Minute); n != 20 {
+			t.Errorf("%d readings in a minute in which nothing changes", n)
+		}
+		l.wait(1) // so that the next one is in 3 s
 		l.must(os.Remove(l.file()))
 		removed := time.Now()
 		l.wait(1)
@@ -133,7 +146,9 @@ func TestRun(t *testing.T) {
 		if took := time.Since(removed); took > 5*time.Second {
 			t.Errorf("it took %s", took)
 		}
-		l.wait(60)
+		if n := l.within(time.Minute); n > 40 {
+			t.Errorf("%d readings in a minute with one finding", n)
+		}
 		l.expect("later", want)
 		if n := strings.Count(l.log.String(), "10.1.2.5"); n != 1 || !strings.Contains(l.log.String(), "level=WARN") || l.relists < 2 || l.relists > 14 {
 			t.Errorf("%d lines, %d lists:\n%s", n, l.relists, l.log.String())
@@ -150,6 +165,24 @@ func TestRun(t *testing.T) {
 		l.expect("repaired", "")
 		if last := l.Last(); !strings.Contains(l.log.String(), "findings of the audit ended") || len(last.Books) != 1 || last.Err != nil || !l.Enabled() {
 			t.Errorf("%+v\n%s", last, l.log.String())
+		}
+	})
+}
+
+// Who waits for a reading has it within a second, and not after a rest, and once only.
+func TestSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := begin(t)
+		l.wait(5)
+		time.Sleep(every + every/2)
+		l.Soon()
+		if n := l.within(0); n != 1 {
+			t.Errorf("%d readings, half a second after it may be read again", n)
+		}
+		l.Soon()
+		l.Soon()
+		if n := l.within(every); n != 1 {
+			t.Errorf("%d readings in the next second", n)
 		}
 	})
 }

@@ -222,7 +222,9 @@ func (r *Report) cause(e detector.Event) {
 	case e.Kind == detector.EventConfirmed && r.causes.said[e.Conflict.ID] == nil:
 		r.causes.awaited[e.Conflict.ID] = e.Conflict
 		r.causes.waits.Store(true) // before it looks at the last reading: a later one asks
-		r.keepSaid(e.Conflict, r.Books.Last().At)
+		if !r.keepSaid(e.Conflict, r.Books.Last().At) {
+			r.Books.Soon()
+		}
 	default:
 		if _, awaited := r.causes.awaited[e.Conflict.ID]; awaited {
 			r.causes.awaited[e.Conflict.ID] = e.Conflict

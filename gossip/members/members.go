@@ -249,11 +249,8 @@ func (m *Members) Run(ctx context.Context) error {
 // own message does not say whether a member left or died, so the metadata says it first.
 func (m *Members) LeaveSoon() {
 	m.soon.Do(func() {
-		if m.count() == 1 {
-			return
-		}
-		m.leavesSoon.Store(true)
-		for range 2 { // in a small cluster such news may be lost
+		m.leavesSoon.Store(true) // also when it is alone: who joins now is told
+		for range 2 {            // in a small cluster such news may be lost
 			if err := m.list.UpdateNode(leaveTimeout / 2); err != nil {
 				m.log.Debug("telling the others that this agent leaves soon failed", "error", err)
 			}
@@ -263,11 +260,11 @@ func (m *Members) LeaveSoon() {
 
 // leave tells the others that this agent leaves.
 func (m *Members) leave() {
+	m.leaving.Store(true)
 	m.LeaveSoon()
 	if m.count() == 1 {
 		return
 	}
-	m.leaving.Store(true)
 	if err := m.list.Leave(leaveTimeout); err != nil {
 		m.log.Debug("leaving the cluster failed", "error", err)
 	}

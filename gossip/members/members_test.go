@@ -368,6 +368,38 @@ func TestLeavingIsNotDying(t *testing.T) {
 	})
 }
 
+// A member that leaves soon is one until it leaves: also if it does not answer for a moment then, and for one that comes meanwhile.
+func TestLeavesSoon(t *testing.T) {
+	inAir(t, func(t *testing.T, a *air) {
+		nodes := openCluster(t, a, 3)
+		leaves := nodes[2]
+		a.lose(func(_, to netip.AddrPort, _ bool) bool { return to.String() == leaves.self.Address })
+		leaves.LeaveSoon()
+		time.Sleep(time.Second)
+		a.lose(nil)
+		late := open(t, a, 4, joining(nodes[0]))
+		within(t, "the late one knows it", 5*time.Second, func() bool { return late.saw("+n3") })
+		time.Sleep(time.Minute)
+		for _, n := range []*node{nodes[0], nodes[1], late} {
+			if n.saw("=n3") || n.saw("-n3") || !n.proved(leaves.self.ID).IsValid() {
+				t.Errorf("%s: %v before it leaves", n.self.Name, n.changes)
+			}
+		}
+		leaves.stop()
+		for _, n := range []*node{nodes[0], nodes[1], late} {
+			within(t, "it has left", 10*time.Second, func() bool { return n.saw("=n3") })
+		}
+	})
+	inAir(t, func(t *testing.T, a *air) {
+		alone := open(t, a, 1)
+		alone.LeaveSoon()
+		next := open(t, a, 2, joining(alone))
+		within(t, "it is known", 10*time.Second, func() bool { return next.saw("+n1") })
+		alone.stop()
+		within(t, "it has left", 10*time.Second, func() bool { return next.saw("=n1") })
+	})
+}
+
 // An agent that is killed and starts again is a member at once, and the old one soon is none.
 func TestSuccessor(t *testing.T) {
 	for _, test := range []struct {

@@ -51,7 +51,7 @@ func (m *Members) listed(p presence) {
 	if known.left = p.left; !known.joined {
 		known.presence = p
 	}
-	if !known.joined && !p.left && (known.tries == 0 || moved) || known.joined && (moved || left) {
+	if !known.joined && (known.tries == 0 || moved) || known.joined && (moved || left) {
 		m.challenge(known)
 	}
 }
@@ -102,7 +102,7 @@ func (m *Members) prove(p *proof) {
 	switch {
 	case err == nil:
 		p.joined, p.tries = !leaving, 0
-	case there && !listed.left && listed.at == p.at: // memberlist decides when it is dead
+	case there && listed.at == p.at: // memberlist decides when it is dead
 		p.tries++
 	default:
 		p.joined = false
@@ -127,7 +127,7 @@ func (m *Members) prove(p *proof) {
 		m.challenge(p)
 	case !there:
 		m.later(p, stillAgain)
-	case !p.joined && !listed.left:
+	case !p.joined:
 		p.presence = listed
 		m.later(p, min(proveAgain<<min(p.tries, 10)/2, maxProveAgain))
 	}

@@ -40,7 +40,7 @@ const (
 
 // Proofs are what a transport must know to challenge and to answer. Its methods must not block.
 type Proofs interface {
-	// Leaving reports whether this agent is about to leave.
+	// Leaving reports whether this agent leaves now.
 	Leaving() bool
 	// Doubted is called for a datagram in the name of a member that has not proved that it sends this.
 	Doubted(id wire.MemberID, from netip.AddrPort)
