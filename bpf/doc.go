@@ -5,7 +5,8 @@
 // clsact) or XDP. [Observer.Read] returns a [Record] for what a packet says about an address, throttled
 // in the kernel: about one for each address in 30 s, and one for each answer or gratuitous packet (ARP
 // reply, neighbour advertisement, gratuitous ARP). After [Observer.Forget] an address makes a record again
-// at once. Many interfaces are observed before each has its program, by [Observer.OpenEarly]. After [Observer.Capture] the packets of an address are read by [Observer.ReadFrame], few and without their payload.
+// at once. Many interfaces are observed before each has its program, by [Observer.OpenEarly]. After [Observer.Capture]
+// the packets of an address are read by [Observer.ReadFrame], few and without their payload.
 //
 // The programs never change what happens to a packet, and nothing is pinned. In tc mode a killed
 // process leaves a filter, which [Sweep] removes.

@@ -175,7 +175,10 @@ func (a *Audit) read(ctx context.Context) (waiting bool, took, rest time.Duratio
 	a.mu.Lock()
 	a.last = result
 	a.mu.Unlock()
-	return waiting, took + time.Since(began), 0
+	if len(r.books) == 0 {
+		rest = atRest
+	}
+	return waiting, took + time.Since(began), rest
 }
 
 // unchanged says that the last result is that of now, too.

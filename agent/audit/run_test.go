@@ -169,6 +169,23 @@ func TestRun(t *testing.T) {
 	})
 }
 
+// Where there are no books it is seldom looked whether there are some now.
+func TestNoBooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := begin(t)
+		l.must(os.Remove(l.config))
+		l.wait(3)
+		if n := l.within(time.Minute); n != 20 || len(l.Last().Books) != 0 {
+			t.Errorf("%d readings in a minute, of %v", n, l.Last().Books)
+		}
+		l.configure()
+		l.wait(1)
+		if len(l.Last().Books) != 1 {
+			t.Errorf("%+v", l.Last())
+		}
+	})
+}
+
 // Who waits for a reading has it within a second, and not after a rest, and once only.
 func TestSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

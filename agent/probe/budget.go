@@ -46,14 +46,14 @@ func (b *Budget) Allow(purpose detector.Purpose, yields bool, now time.Time) boo
 const (
 	// For shortTime after somebody had to wait, a bucket admits rounds at an even rate, and no burst.
 	shortTime = 2 * time.Second
-	// Probes that are set aside for times less than slotTime apart are counted together.
+	// Probes that are set aside for about the same time count as one group: their times are less than slotTime apart.
 	slotTime = 50 * time.Millisecond
 	// checkPause is how long checks wait for their part of the budget.
 	checkPause = 200 * time.Millisecond
-	// maxAhead is the longest time for which probes are set aside. Only addresses of nodes may have more time than that between two rounds,
-	// with --vip-overlap.
+	// Probes are set aside for maxAhead from now at most. The two rounds of a conflict are closer together, but for those of addresses of nodes
+	// with a long --vip-overlap.
 	maxAhead = time.Minute
-	// A new round leaves keptPart of the burst to probes that have nothing set aside: repetitions, and probes for other nodes. A round that
+	// Probes without tokens set aside are repetitions and those for other nodes. A new round leaves keptPart of the burst to them. A round that
 	// yields leaves keptByYield.
 	keptPart, keptByYield = 1.0 / 16, 1.0 / 2
 )

@@ -142,6 +142,21 @@ func TestAuditOfSelection(t *testing.T) {
 			}
 			read()
 		}
+		// Without the broken book the audit rests, and a conflict has it read before it would be.
+		if err := os.Remove(filepath.Join(root, "conf/2.conf")); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 { // until it rests, and just after a reading
+			for last := r.Books.Last().At; r.Books.Last().At.Equal(last); synctest.Wait() {
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		rested := r.Books.Last().At
+		r.Publish(detector.Event{Kind: detector.EventConfirmed, Conflict: detector.Conflict{ID: "x-3", Key: key, State: detector.Confirmed, SecondSeen: time.Now()}})
+		if read(); r.AwaitsBooks() {
+			t.Errorf("a conflict waits for the books, which were read %s after they had been", r.Books.Last().At.Sub(rested))
+		}
+		write("conf/2.conf", fmt.Sprintf(config, "broken", "ptp", "10.3.0.0/24", root))
 		// An address that has collided has one alert: its finding is counted apart while the conflict is confirmed.
 		if err := os.Remove(filepath.Join(root, "pods/10.1.2.5")); err != nil {
 			t.Fatal(err)

@@ -245,11 +245,11 @@ func (m *Members) Run(ctx context.Context) error {
 	return err
 }
 
-// LeaveSoon tells the others that this agent leaves soon, which takes a second at most. It stays a member until the context of Run ends. Memberlist's
-// own message does not say whether a member left or died, so the metadata says it first.
+// LeaveSoon tells the others that this agent leaves soon. It returns when they know, after a second at most. Until the context of Run ends, the agent
+// stays a member. Memberlist's own message does not say whether a member left or died, so the metadata says it first.
 func (m *Members) LeaveSoon() {
 	m.soon.Do(func() {
-		m.leavesSoon.Store(true) // also when it is alone: who joins now is told
+		m.leavesSoon.Store(true) // if it is alone, for those that join before it leaves
 		for range 2 {            // in a small cluster such news may be lost
 			if err := m.list.UpdateNode(leaveTimeout / 2); err != nil {
 				m.log.Debug("telling the others that this agent leaves soon failed", "error", err)
