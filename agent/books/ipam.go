@@ -67,6 +67,7 @@ func (h *IPAM) Read() (list []*Reserved, err error) {
 	began, folder := time.Now(), h.folder()
 	whole := !began.Before(h.whole) || folder != h.confDir
 	h.confDir = folder
+	h.watch.collect()
 	// One root for all: where the kernel refuses process 1's, the folder of the configuration tells whose root this is, and a
 	// store may be missing.
 	root, err := openRoot(h.confDir)
@@ -75,7 +76,6 @@ func (h *IPAM) Read() (list []*Reserved, err error) {
 		return nil, err
 	}
 	defer root.close()
-	h.watch.collect()
 	if names, all := h.watch.changed(root, h.confDir); whole || all || len(names) > 0 || h.problem != nil {
 		h.networks, h.problem = h.configured(root)
 	}
