@@ -67,7 +67,7 @@ func (h *IPAM) Read() (list []*Reserved, err error) {
 	began, folder := time.Now(), h.folder()
 	whole := !began.Before(h.whole) || folder != h.confDir
 	h.confDir = folder
-	h.watch.collect()
+	h.watch.collect() // also without a root, so that an agent has its descriptor of inotify from the beginning
 	// One root for all: where the kernel refuses process 1's, the folder of the configuration tells whose root this is, and a
 	// store may be missing.
 	root, err := openRoot(h.confDir)

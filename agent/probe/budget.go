@@ -46,15 +46,15 @@ func (b *Budget) Allow(purpose detector.Purpose, yields bool, now time.Time) boo
 const (
 	// For shortTime after somebody had to wait, a bucket admits rounds at an even rate, and no burst.
 	shortTime = 2 * time.Second
-	// Probes that are set aside for about the same time count as one group: their times are less than slotTime apart.
+	// A slot has the tokens that are set aside for its first moment, and for less than slotTime after it.
 	slotTime = 50 * time.Millisecond
 	// checkPause is how long checks wait for their part of the budget.
 	checkPause = 200 * time.Millisecond
-	// Probes are set aside for maxAhead from now at most. The two rounds of a conflict are closer together, but for those of addresses of nodes
-	// with a long --vip-overlap.
+	// Tokens are set aside for no later than this. The second round of a conflict comes sooner, unless it is about a node's address and
+	// --vip-overlap is long.
 	maxAhead = time.Minute
-	// Probes without tokens set aside are repetitions and those for other nodes. A new round leaves keptPart of the burst to them. A round that
-	// yields leaves keptByYield.
+	// A new round leaves this part of the burst to others: to repetitions and to probes for other nodes, which have no tokens set aside. A
+	// round that yields leaves keptByYield.
 	keptPart, keptByYield = 1.0 / 16, 1.0 / 2
 )
 

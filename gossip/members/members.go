@@ -249,6 +249,7 @@ func (m *Members) Run(ctx context.Context) error {
 // stays a member. Memberlist's own message does not say whether a member left or died, so the metadata says it first.
 func (m *Members) LeaveSoon() {
 	m.soon.Do(func() {
+		m.log.Info("telling the other nodes that this one leaves")
 		m.leavesSoon.Store(true) // if it is alone, for those that join before it leaves
 		for range 2 {            // in a small cluster such news may be lost
 			if err := m.list.UpdateNode(leaveTimeout / 2); err != nil {

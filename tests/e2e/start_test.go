@@ -88,9 +88,11 @@ func TestManyPods(t *testing.T) {
 	check(late, fresh, false)
 	l.Do(a.Signal(unix.SIGTERM))
 	signalled := time.Now()
-	l.Eventually("detaching", func() error {
-		if !strings.Contains(a.Log(), "msg=detaching") {
-			return errors.New(a.Log())
+	l.Eventually("detaching, and the others are told", func() error {
+		for _, want := range []string{"msg=detaching", `msg="telling the other nodes that this one leaves"`} {
+			if !strings.Contains(a.Log(), want) {
+				return errors.New(a.Log())
+			}
 		}
 		return nil
 	})
