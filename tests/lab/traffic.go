@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -94,13 +95,37 @@ func (n *Netns) sendUDP(device string, src, dst netip.Addr, count int) error {
 		return err
 	}
 	defer conn.Close()
+	if err := wantErrors(conn); err != nil {
+		return err
+	}
 	for range count {
-		// A port unreachable for the datagram before is no error.
-		if _, err := conn.Write([]byte("dupip lab")); err != nil && !errors.Is(err, unix.ECONNREFUSED) {
+		err := Poll(context.Background(), Patience(eventuallyTimeout), func() error {
+			_, err := conn.Write([]byte("dupip lab"))
+			if err != nil && !slices.ContainsFunc(fullTable, func(full error) bool { return errors.Is(err, full) }) {
+				return Final(err)
+			}
+			return err
+		})
+		// That the one before was not received is no error.
+		if err != nil && !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.EHOSTUNREACH) {
 			return fmt.Errorf("send from %v to %v in netns %s: %w", src, dst, n.Name, err)
 		}
 	}
 	return nil
+}
+
+// fullTable are the errors for a datagram that is not sent because the neighbour table is full, which all namespaces of the machine share:
+// that of IPv4, which a socket returns after [wantErrors] only, and that of IPv6 (net/ipv4/udp.c and net/ipv6/ip6_output.c).
+var fullTable = []error{unix.ENOBUFS, unix.EINVAL}
+
+func wantErrors(conn *net.UDPConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var set error
+	err = raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVERR, 1) })
+	return errors.Join(err, set)
 }
 
 // DialUDP opens a socket in the netns that is bound to src and connected to dst.
