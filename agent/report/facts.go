@@ -32,6 +32,9 @@ const (
 	laterAgain = 10 * time.Second
 	// listedLate is how long after a netns was made the runtime may not list its sandbox yet: that took 18 s on a busy machine.
 	listedLate = 30 * time.Second
+	// endingTime is how long a pod may take to end, from the stop of its sandbox to the end of its interface. Meanwhile it counts as what it was, or
+	// it would look as if it had been left behind, also in the history of the conflict that its end ends.
+	endingTime = 10 * time.Second
 )
 
 // facts has what this node knows of its own holders in confirmed conflicts.
@@ -40,6 +43,8 @@ type facts struct {
 	// The rest belongs to the goroutine that owns the parts. An entry of known does not change, and stays when its conflict has ended.
 	last  reading
 	known map[string]map[detector.HolderID]*document.Facts // by the conflict's id
+	// ending has since when less is behind holders than before, for [endingTime] at least.
+	ending map[detector.HolderID]time.Time
 	next  time.Time                                        // when the next reading is planned, or was; zero for none
 	pace  schedule.Pace                                    // of readings that nobody has asked for
 	after func(time.Duration, func())                      // [time.AfterFunc]
@@ -197,6 +202,7 @@ func (r *Report) follow(wait time.Duration) {
 
 // settle finds what is known of the holders in these conflicts, and informs the reporters of what is new.
 func (r *Report) settle(judged []detector.Conflict, now time.Time) {
+	ending := make(map[detector.HolderID]time.Time)
 	for _, c := range judged {
 		before, known := r.facts.known[c.ID], make(map[detector.HolderID]*document.Facts)
 		differ := false
@@ -205,7 +211,13 @@ func (r *Report) settle(judged []detector.Conflict, now time.Time) {
 				continue
 			}
 			id := b.Holder.ID
-			if f := cmp.Or(r.factsOf(&c, &b, now), before[id]); f != nil {
+			f := cmp.Or(r.factsOf(&c, &b, now), before[id])
+			if isLess(f, before[id]) {
+				if ending[id] = cmp.Or(r.facts.ending[id], now); now.Sub(ending[id]) < endingTime {
+					f = before[id]
+				}
+			}
+			if f != nil {
 				known[id] = f
 				differ = differ || before[id] == nil || !f.Alike(before[id])
 			}
@@ -218,6 +230,13 @@ func (r *Report) settle(judged []detector.Conflict, now time.Time) {
 			r.tellFacts(c)
 		}
 	}
+	r.facts.ending = ending
+}
+
+// isLess reports whether what is behind a holder is less than before, and known.
+func isLess(f, before *document.Facts) bool {
+	rank := map[document.Behind]int{document.BehindForgotten: 1, document.BehindStopped: 1, document.BehindAlive: 2, document.BehindRunning: 3}
+	return f != nil && before != nil && 0 < rank[f.Behind] && rank[f.Behind] < rank[before.Behind]
 }
 
 // complete reports whether the facts of all own holders are known.

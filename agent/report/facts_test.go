@@ -253,6 +253,42 @@ func TestFactsAreOnTheirWay(t *testing.T) {
 	}
 }
 
+// A pod that ends counts as what it was for a while. Here it was in a list of the runtime that is not there any more, and has a process.
+func TestFactsOfEnding(t *testing.T) {
+	r := newReport(t, nil)
+	pod := ownnetns.NewPod(t)
+	i := r.holds("veth1", 1, namedNetns(t, pod, "cni-dupiptest"), 1, "10.0.0.2")
+	r.confirm(t, "10.0.0.2", sightingOf(i), detector.Sighting{Holder: holding("n2", "10.0.0.2", 77).Holder, Evidence: detector.Announced})
+	must(t, r.readFacts(t.Context()))
+	judged, now := r.judged(), time.Now()
+	id := judged[0].ID
+	was := func(b document.Behind) {
+		f := *r.facts.known[id][i.Holder]
+		f.Behind = b
+		r.facts.known[id] = map[detector.HolderID]*document.Facts{i.Holder: &f}
+	}
+	settled := func(after time.Duration, want document.Behind) {
+		t.Helper()
+		r.settle(judged, now.Add(after))
+		if f := r.facts.known[id][i.Holder]; f.Behind != want {
+			t.Errorf("after %v it is %q, want %q", after, f.Behind, want)
+		}
+	}
+	was(document.BehindRunning)
+	settled(0, document.BehindRunning)
+	settled(endingTime-1, document.BehindRunning)
+	was(document.BehindStopped)
+	settled(endingTime-1, document.BehindAlive) // it is more, so it does not end
+	was(document.BehindRunning)
+	settled(endingTime, document.BehindRunning)
+	settled(2*endingTime-1, document.BehindRunning)
+	settled(2*endingTime, document.BehindAlive)
+	settled(2*endingTime, document.BehindAlive)
+	if len(r.facts.ending) != 0 {
+		t.Errorf("%v", r.facts.ending)
+	}
+}
+
 // The runtime's list and the processes of a netns decide together what is behind it.
 func TestBehind(t *testing.T) {
 	const cookie = 7
