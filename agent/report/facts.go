@@ -45,9 +45,9 @@ type facts struct {
 	known map[string]map[detector.HolderID]*document.Facts // by the conflict's id
 	// ending has since when less is behind holders than before, for [endingTime] at least.
 	ending map[detector.HolderID]time.Time
-	next  time.Time                                        // when the next reading is planned, or was; zero for none
-	pace  schedule.Pace                                    // of readings that nobody has asked for
-	after func(time.Duration, func())                      // [time.AfterFunc]
+	next   time.Time                   // when the next reading is planned, or was; zero for none
+	pace   schedule.Pace               // of readings that nobody has asked for
+	after  func(time.Duration, func()) // [time.AfterFunc]
 }
 
 // reading is what readFacts has read of the node, in its own goroutine. It does not change.
