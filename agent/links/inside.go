@@ -112,6 +112,20 @@ func (s *inside) setAll(refs []netns.Ref, resync bool, now time.Time) {
 	}
 }
 
+// has reports whether a netns that is known has this id, still or again.
+func (s *inside) has(nsid int) bool {
+	for _, ns := range s.namespaces {
+		if ns.nsid != nsid {
+			continue
+		}
+		if file, err := s.finder.Open(ns.ref, nsid); err == nil {
+			_ = file.Close()
+			return true
+		}
+	}
+	return false
+}
+
 // gone handles that the netns with an id ended. The kernel may have given the id to another since.
 func (s *inside) gone(nsid int) {
 	for inode, ns := range s.namespaces {

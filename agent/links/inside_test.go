@@ -182,6 +182,34 @@ func TestNetnsGone(t *testing.T) {
 	}
 }
 
+// The id of a netns that ended is another's before the event of its end is handled: the other one stays, and is scanned again.
+func TestNetnsGoneLate(t *testing.T) {
+	pod := ownnetns.NewPod(t)
+	w, err := New(Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.finder.Close()
+	here := inodeOf(t, pod)
+	ns := &namespace{ref: netns.Ref{Path: pod.Path(), Inode: here}}
+	file, err := netns.Open(pod.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if ns.nsid = w.finder.Identify(file); ns.nsid < 0 {
+		t.Fatal("the netns got no id")
+	}
+	w.inside.namespaces = map[uint64]*namespace{here: ns}
+	device := &tracked{ns: ns, nsid: ns.nsid, iface: Interface{Index: 1}}
+	w.table.veths[1] = device
+	w.requests.add(netnsGone(ns.nsid))
+	w.takeRequests()
+	if w.table.veths[1] != device || w.inside.namespaces[here] != ns || ns.nsid < 0 || !ns.scans.due || !device.scans.due {
+		t.Errorf("%+v, %+v", ns, device)
+	}
+}
+
 // The devices beyond the limit of the node are counted, and a warning is logged once, and again when the limit was not reached in between.
 func TestMaxInside(t *testing.T) {
 	h := newHarness(t)

@@ -119,6 +119,13 @@ func (w *Watcher) Overruns() int { return int(w.overruns.Load()) }
 // takeRequests schedules the requested scans, and reports whether a list of all links was requested.
 func (w *Watcher) takeRequests() (relistAll bool) {
 	taken := w.requests.take()
+	for request := range taken {
+		// The kernel gives an id again at once, perhaps before this event of the one that had it.
+		if nsid, ok := request.(netnsGone); ok && w.inside.has(int(nsid)) {
+			delete(taken, request)
+			taken[scanNetns(nsid)] = true
+		}
+	}
 	for _, veth := range w.table.veths {
 		veth.checkDue = veth.checkDue || taken[checkPrograms(veth.iface.Index)]
 		if taken[settled(veth.iface.Generation)] {
