@@ -216,6 +216,9 @@ func (r *Report) cause(e detector.Event) {
 	if e.Conflict.State == detector.Confirmed {
 		r.follow(0)
 	}
+	if e.Conflict.State == detector.Resolved {
+		r.facts.ended(e.Conflict.ID, time.Now())
+	}
 	switch {
 	case e.Conflict.State != detector.Confirmed:
 		delete(r.causes.awaited, e.Conflict.ID)

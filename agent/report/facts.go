@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -32,9 +33,9 @@ const (
 	laterAgain = 10 * time.Second
 	// listedLate is how long after a netns was made the runtime may not list its sandbox yet: that took 18 s on a busy machine.
 	listedLate = 30 * time.Second
-	// endingTime is how long a pod may take to end, from the stop of its sandbox to the end of its interface. Meanwhile it counts as what it was, or
-	// it would look as if it had been left behind, also in the history of the conflict that its end ends.
-	endingTime = 10 * time.Second
+	// endingTime is how long a pod may take to end, from the stop of its sandbox to the end of the conflict that ends with it. In between it
+	// looks as if it had been left behind, and that is not why there was a conflict.
+	endingTime = 15 * time.Second
 )
 
 // facts has what this node knows of its own holders in confirmed conflicts.
@@ -43,11 +44,17 @@ type facts struct {
 	// The rest belongs to the goroutine that owns the parts. An entry of known does not change, and stays when its conflict has ended.
 	last  reading
 	known map[string]map[detector.HolderID]*document.Facts // by the conflict's id
-	// ending has since when less is behind holders than before, for [endingTime] at least.
-	ending map[detector.HolderID]time.Time
+	// before has what was known of holders of open conflicts before less was behind them, by the conflict's id.
+	before map[string]map[detector.HolderID]lessened
 	next   time.Time                   // when the next reading is planned, or was; zero for none
 	pace   schedule.Pace               // of readings that nobody has asked for
 	after  func(time.Duration, func()) // [time.AfterFunc]
+}
+
+// lessened is what was known of a holder, and since when less is behind it.
+type lessened struct {
+	was *document.Facts
+	at  time.Time
 }
 
 // reading is what readFacts has read of the node, in its own goroutine. It does not change.
@@ -202,23 +209,23 @@ func (r *Report) follow(wait time.Duration) {
 
 // settle finds what is known of the holders in these conflicts, and informs the reporters of what is new.
 func (r *Report) settle(judged []detector.Conflict, now time.Time) {
-	ending := make(map[detector.HolderID]time.Time)
+	all := make(map[string]map[detector.HolderID]lessened)
 	for _, c := range judged {
 		before, known := r.facts.known[c.ID], make(map[detector.HolderID]*document.Facts)
+		all[c.ID] = make(map[detector.HolderID]lessened)
 		differ := false
 		for _, b := range c.Holders {
 			if !r.isOwn(&b) {
 				continue
 			}
 			id := b.Holder.ID
-			f := cmp.Or(r.factsOf(&c, &b, now), before[id])
-			if isLess(f, before[id]) {
-				if ending[id] = cmp.Or(r.facts.ending[id], now); now.Sub(ending[id]) < endingTime {
-					f = before[id]
-				}
-			}
-			if f != nil {
+			if f := cmp.Or(r.factsOf(&c, &b, now), before[id]); f != nil {
 				known[id] = f
+				if l := r.facts.before[c.ID][id]; isLess(f, l.was) {
+					all[c.ID][id] = l
+				} else if isLess(f, before[id]) {
+					all[c.ID][id] = lessened{before[id], now}
+				}
 				differ = differ || before[id] == nil || !f.Alike(before[id])
 			}
 		}
@@ -230,13 +237,26 @@ func (r *Report) settle(judged []detector.Conflict, now time.Time) {
 			r.tellFacts(c)
 		}
 	}
-	r.facts.ending = ending
+	r.facts.before = all
 }
 
-// isLess reports whether what is behind a holder is less than before, and known.
+// isLess reports whether less is behind a holder than before.
 func isLess(f, before *document.Facts) bool {
 	rank := map[document.Behind]int{document.BehindForgotten: 1, document.BehindStopped: 1, document.BehindAlive: 2, document.BehindRunning: 3}
-	return f != nil && before != nil && 0 < rank[f.Behind] && rank[f.Behind] < rank[before.Behind]
+	return before != nil && 0 < rank[f.Behind] && rank[f.Behind] < rank[before.Behind]
+}
+
+// ended has the history of a conflict say what its holders were before they ended, if that has just ended it.
+func (f *facts) ended(id string, now time.Time) {
+	if known := maps.Clone(f.known[id]); known != nil {
+		for holder, l := range f.before[id] {
+			if now.Sub(l.at) < endingTime {
+				known[holder] = l.was
+			}
+		}
+		f.known[id] = known
+	}
+	delete(f.before, id)
 }
 
 // complete reports whether the facts of all own holders are known.

@@ -253,39 +253,44 @@ func TestFactsAreOnTheirWay(t *testing.T) {
 	}
 }
 
-// A pod that ends counts as what it was for a while. Here it was in a list of the runtime that is not there any more, and has a process.
-func TestFactsOfEnding(t *testing.T) {
+// The history of a conflict says what its holders were, and not what the one that has ended it looked like before it was gone. Here it was in a
+// list of the runtime that is not there any more, and has a process.
+func TestFactsOfEnded(t *testing.T) {
 	r := newReport(t, nil)
 	pod := ownnetns.NewPod(t)
 	i := r.holds("veth1", 1, namedNetns(t, pod, "cni-dupiptest"), 1, "10.0.0.2")
 	r.confirm(t, "10.0.0.2", sightingOf(i), detector.Sighting{Holder: holding("n2", "10.0.0.2", 77).Holder, Evidence: detector.Announced})
 	must(t, r.readFacts(t.Context()))
 	judged, now := r.judged(), time.Now()
-	id := judged[0].ID
-	was := func(b document.Behind) {
-		f := *r.facts.known[id][i.Holder]
-		f.Behind = b
-		r.facts.known[id] = map[detector.HolderID]*document.Facts{i.Holder: &f}
-	}
-	settled := func(after time.Duration, want document.Behind) {
+	c := judged[0]
+	play := func(what string, was document.Behind, after time.Duration, want document.Behind) {
 		t.Helper()
-		r.settle(judged, now.Add(after))
-		if f := r.facts.known[id][i.Holder]; f.Behind != want {
-			t.Errorf("after %v it is %q, want %q", after, f.Behind, want)
+		f := *r.facts.known[c.ID][i.Holder]
+		f.Behind = was
+		r.facts.known[c.ID] = map[detector.HolderID]*document.Facts{i.Holder: &f}
+		for _, late := range []time.Duration{0, after - 1} {
+			r.settle(judged, now.Add(late))
+			if f := r.facts.known[c.ID][i.Holder]; f.Behind != document.BehindAlive {
+				t.Errorf("%s: while it is open, it is %q", what, f.Behind)
+			}
+		}
+		r.facts.ended(c.ID, now.Add(after))
+		if f := r.facts.known[c.ID][i.Holder]; f.Behind != want {
+			t.Errorf("%s: when it is over, it was %q, want %q", what, f.Behind, want)
 		}
 	}
-	was(document.BehindRunning)
-	settled(0, document.BehindRunning)
-	settled(endingTime-1, document.BehindRunning)
-	was(document.BehindStopped)
-	settled(endingTime-1, document.BehindAlive) // it is more, so it does not end
-	was(document.BehindRunning)
-	settled(endingTime, document.BehindRunning)
-	settled(2*endingTime-1, document.BehindRunning)
-	settled(2*endingTime, document.BehindAlive)
-	settled(2*endingTime, document.BehindAlive)
-	if len(r.facts.ending) != 0 {
-		t.Errorf("%v", r.facts.ending)
+	play("it ends", document.BehindRunning, endingTime-1, document.BehindRunning)
+	play("it was left behind", document.BehindRunning, endingTime, document.BehindAlive)
+	play("more is behind it", document.BehindStopped, endingTime-1, document.BehindAlive)
+	play("nothing has changed", document.BehindAlive, endingTime-1, document.BehindAlive)
+
+	r.facts.known[c.ID][i.Holder].Behind = document.BehindRunning
+	r.settle(judged, now)
+	resolved := c
+	resolved.State = detector.Resolved
+	r.Publish(detector.Event{Kind: detector.EventResolved, At: now, Conflict: resolved})
+	if f := r.facts.known[c.ID][i.Holder]; f.Behind != document.BehindRunning {
+		t.Errorf("its end was told, and it was %q", f.Behind)
 	}
 }
 
