@@ -217,7 +217,7 @@ func (r *Report) cause(e detector.Event) {
 		r.follow(0)
 	}
 	if e.Conflict.State == detector.Resolved {
-		r.facts.ended(e.Conflict.ID, time.Now())
+		r.facts.ended(e.Conflict.ID)
 	}
 	switch {
 	case e.Conflict.State != detector.Confirmed:

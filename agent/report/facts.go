@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"context"
-	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -33,9 +32,6 @@ const (
 	laterAgain = 10 * time.Second
 	// listedLate is how long after a netns was made the runtime may not list its sandbox yet: that took 18 s on a busy machine.
 	listedLate = 30 * time.Second
-	// endingTime is how long a pod may take to end, from the stop of its sandbox to the end of the conflict that ends with it. In between it
-	// looks as if it had been left behind, and that is not why there was a conflict.
-	endingTime = 15 * time.Second
 )
 
 // facts has what this node knows of its own holders in confirmed conflicts.
@@ -44,17 +40,11 @@ type facts struct {
 	// The rest belongs to the goroutine that owns the parts. An entry of known does not change, and stays when its conflict has ended.
 	last  reading
 	known map[string]map[detector.HolderID]*document.Facts // by the conflict's id
-	// before has what was known of holders of open conflicts before less was behind them, by the conflict's id.
-	before map[string]map[detector.HolderID]lessened
-	next   time.Time                   // when the next reading is planned, or was; zero for none
-	pace   schedule.Pace               // of readings that nobody has asked for
-	after  func(time.Duration, func()) // [time.AfterFunc]
-}
-
-// lessened is what was known of a holder, and since when less is behind it.
-type lessened struct {
-	was *document.Facts
-	at  time.Time
+	// best has what was known of the holders of open conflicts when most was behind them, by the conflict's id.
+	best  map[string]map[detector.HolderID]*document.Facts
+	next  time.Time                   // when the next reading is planned, or was; zero for none
+	pace  schedule.Pace               // of readings that nobody has asked for
+	after func(time.Duration, func()) // [time.AfterFunc]
 }
 
 // reading is what readFacts has read of the node, in its own goroutine. It does not change.
@@ -209,10 +199,10 @@ func (r *Report) follow(wait time.Duration) {
 
 // settle finds what is known of the holders in these conflicts, and informs the reporters of what is new.
 func (r *Report) settle(judged []detector.Conflict, now time.Time) {
-	all := make(map[string]map[detector.HolderID]lessened)
+	best := make(map[string]map[detector.HolderID]*document.Facts)
 	for _, c := range judged {
 		before, known := r.facts.known[c.ID], make(map[detector.HolderID]*document.Facts)
-		all[c.ID] = make(map[detector.HolderID]lessened)
+		best[c.ID] = make(map[detector.HolderID]*document.Facts)
 		differ := false
 		for _, b := range c.Holders {
 			if !r.isOwn(&b) {
@@ -221,11 +211,7 @@ func (r *Report) settle(judged []detector.Conflict, now time.Time) {
 			id := b.Holder.ID
 			if f := cmp.Or(r.factsOf(&c, &b, now), before[id]); f != nil {
 				known[id] = f
-				if l := r.facts.before[c.ID][id]; isLess(f, l.was) {
-					all[c.ID][id] = l
-				} else if isLess(f, before[id]) {
-					all[c.ID][id] = lessened{before[id], now}
-				}
+				best[c.ID][id] = liveliest(r.facts.best[c.ID][id], before[id], f)
 				differ = differ || before[id] == nil || !f.Alike(before[id])
 			}
 		}
@@ -237,26 +223,27 @@ func (r *Report) settle(judged []detector.Conflict, now time.Time) {
 			r.tellFacts(c)
 		}
 	}
-	r.facts.before = all
+	r.facts.best = best
 }
 
-// isLess reports whether less is behind a holder than before.
-func isLess(f, before *document.Facts) bool {
+// liveliest returns the last of the facts of a holder with most behind it.
+func liveliest(all ...*document.Facts) (best *document.Facts) {
 	rank := map[document.Behind]int{document.BehindForgotten: 1, document.BehindStopped: 1, document.BehindAlive: 2, document.BehindRunning: 3}
-	return before != nil && 0 < rank[f.Behind] && rank[f.Behind] < rank[before.Behind]
+	for _, f := range all {
+		if f != nil && (best == nil || rank[f.Behind] >= rank[best.Behind]) {
+			best = f
+		}
+	}
+	return best
 }
 
-// ended has the history of a conflict say what its holders were before they ended, if that has just ended it.
-func (f *facts) ended(id string, now time.Time) {
-	if known := maps.Clone(f.known[id]); known != nil {
-		for holder, l := range f.before[id] {
-			if now.Sub(l.at) < endingTime {
-				known[holder] = l.was
-			}
-		}
-		f.known[id] = known
+// ended has the history of a conflict say what its holders were. One whose end was the end of the conflict looked as if it had been left
+// behind, from the stop of its sandbox to the end of its interface, and that is not why there was a conflict.
+func (f *facts) ended(id string) {
+	if best := f.best[id]; len(best) > 0 {
+		f.known[id] = best
 	}
-	delete(f.before, id)
+	delete(f.best, id)
 }
 
 // complete reports whether the facts of all own holders are known.

@@ -263,26 +263,23 @@ func TestFactsOfEnded(t *testing.T) {
 	must(t, r.readFacts(t.Context()))
 	judged, now := r.judged(), time.Now()
 	c := judged[0]
-	play := func(what string, was document.Behind, after time.Duration, want document.Behind) {
-		t.Helper()
+	for was, want := range map[document.Behind]document.Behind{
+		document.BehindRunning: document.BehindRunning, document.BehindAlive: document.BehindAlive, document.BehindStopped: document.BehindAlive, "": document.BehindAlive,
+	} {
 		f := *r.facts.known[c.ID][i.Holder]
 		f.Behind = was
 		r.facts.known[c.ID] = map[detector.HolderID]*document.Facts{i.Holder: &f}
-		for _, late := range []time.Duration{0, after - 1} {
-			r.settle(judged, now.Add(late))
+		for range 2 {
+			r.settle(judged, now)
 			if f := r.facts.known[c.ID][i.Holder]; f.Behind != document.BehindAlive {
-				t.Errorf("%s: while it is open, it is %q", what, f.Behind)
+				t.Errorf("it was %q, and while the conflict is open it is %q", was, f.Behind)
 			}
 		}
-		r.facts.ended(c.ID, now.Add(after))
+		r.facts.ended(c.ID)
 		if f := r.facts.known[c.ID][i.Holder]; f.Behind != want {
-			t.Errorf("%s: when it is over, it was %q, want %q", what, f.Behind, want)
+			t.Errorf("it was %q, and when the conflict is over %q, want %q", was, f.Behind, want)
 		}
 	}
-	play("it ends", document.BehindRunning, endingTime-1, document.BehindRunning)
-	play("it was left behind", document.BehindRunning, endingTime, document.BehindAlive)
-	play("more is behind it", document.BehindStopped, endingTime-1, document.BehindAlive)
-	play("nothing has changed", document.BehindAlive, endingTime-1, document.BehindAlive)
 
 	r.facts.known[c.ID][i.Holder].Behind = document.BehindRunning
 	r.settle(judged, now)

@@ -75,5 +75,5 @@ func TestFactsOfRuntime(t *testing.T) {
 	b.Do(b.agent.Kill())
 	b.agent = b.Successor(b.agent)
 	b.says("explain "+older.IPs[0].String(), "resolved")
-	b.holderIn("a holder of what is over, after a restart", older, isBehind(document.BehindForgotten))
+	b.holderIn("a holder of what is over, which ran, after a restart", older, isBehind(document.BehindRunning))
 }
