@@ -112,7 +112,8 @@ func (s *inside) setAll(refs []netns.Ref, resync bool, now time.Time) {
 	}
 }
 
-// has reports whether a netns that is known has this id, still or again.
+// has reports whether a netns that is known has this id, still or again. Its devices are listed again: its inode and its name may be
+// another's by now, too.
 func (s *inside) has(nsid int) bool {
 	for _, ns := range s.namespaces {
 		if ns.nsid != nsid {
@@ -120,6 +121,7 @@ func (s *inside) has(nsid int) bool {
 		}
 		if file, err := s.finder.Open(ns.ref, nsid); err == nil {
 			_ = file.Close()
+			ns.scans.due = true
 			return true
 		}
 	}

@@ -182,7 +182,8 @@ func TestNetnsGone(t *testing.T) {
 	}
 }
 
-// The id of a netns that ended is another's before the event of its end is handled: the other one stays, and is scanned again.
+// The id of a netns that ended is another's before the event of its end is handled: the other one stays, and its devices are listed again.
+// What led to the one that ended is not scanned, because it would be found in the other one.
 func TestNetnsGoneLate(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	w, err := New(Options{Log: slog.New(slog.DiscardHandler)})
@@ -202,11 +203,12 @@ func TestNetnsGoneLate(t *testing.T) {
 	}
 	w.inside.namespaces = map[uint64]*namespace{here: ns}
 	device := &tracked{ns: ns, nsid: ns.nsid, iface: Interface{Index: 1}}
-	w.table.veths[1] = device
+	pair := &tracked{nsid: ns.nsid, iface: Interface{Index: 2}}
+	w.table.veths[1], w.table.veths[2] = device, pair
 	w.requests.add(netnsGone(ns.nsid))
 	w.takeRequests()
-	if w.table.veths[1] != device || w.inside.namespaces[here] != ns || ns.nsid < 0 || !ns.scans.due || !device.scans.due {
-		t.Errorf("%+v, %+v", ns, device)
+	if w.table.veths[1] != device || w.inside.namespaces[here] != ns || ns.nsid < 0 || !ns.scans.due || pair.scans.due {
+		t.Errorf("%+v, %+v, %+v", ns, device, pair)
 	}
 }
 

@@ -119,13 +119,11 @@ func (w *Watcher) Overruns() int { return int(w.overruns.Load()) }
 // takeRequests schedules the requested scans, and reports whether a list of all links was requested.
 func (w *Watcher) takeRequests() (relistAll bool) {
 	taken := w.requests.take()
-	for request := range taken {
-		// The kernel gives an id again at once, perhaps before this event of the one that had it.
-		if nsid, ok := request.(netnsGone); ok && w.inside.has(int(nsid)) {
-			delete(taken, request)
-			taken[scanNetns(nsid)] = true
-		}
-	}
+	// The kernel gives an id again at once, perhaps before this event of the netns that had it. Pairs that led there have their own events.
+	maps.DeleteFunc(taken, func(request any, _ bool) bool {
+		nsid, ok := request.(netnsGone)
+		return ok && w.inside.has(int(nsid))
+	})
 	for _, veth := range w.table.veths {
 		veth.checkDue = veth.checkDue || taken[checkPrograms(veth.iface.Index)]
 		if taken[settled(veth.iface.Generation)] {
