@@ -139,7 +139,7 @@ func observeMany(t *testing.T, mode bpf.Mode, count int) {
 	}
 }
 
-// A watcher stops when it is told to, even if it could not subscribe to the kernel's events.
+// A watcher stops, also if it could not subscribe to the kernel's events.
 func TestStopWithoutSession(t *testing.T) {
 	var limit unix.Rlimit
 	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))

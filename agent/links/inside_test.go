@@ -24,11 +24,7 @@ import (
 func TestNamespacesInTurn(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	inode := inodeOf(t, pod)
-	w, err := New(Options{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.finder.Close()
+	w := newWatcher(t)
 	now := time.Now()
 	resync := func() {
 		t.Helper()
@@ -77,11 +73,7 @@ func TestDeviceBeforeID(t *testing.T) {
 	parent := newDevice(t, "parent")
 	pod := ownnetns.NewPod(t)
 	name := attachName(t, pod)
-	w, err := New(Options{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.finder.Close()
+	w := newWatcher(t)
 	identify := func(file *os.File) int {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.ParentIndex, attrs.Namespace = "late", parent, netlink.NsPid(pod.Pid)
@@ -131,16 +123,23 @@ func attachName(t *testing.T, pod *ownnetns.Pod) (name string) {
 	return name
 }
 
+// newWatcher returns a watcher that does not run.
+func newWatcher(t *testing.T) *Watcher {
+	t.Helper()
+	w, err := New(Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.finder.Close)
+	return w
+}
+
 // The kernel gives the inode of a netns that ended to the next one at once.
 func TestInodeOfAnother(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	inode := inodeOf(t, pod)
 	name := attachName(t, pod)
-	w, err := New(Options{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.finder.Close()
+	w := newWatcher(t)
 	w.inside.namespaces = map[uint64]*namespace{inode: {ref: netns.Ref{Path: "/run/netns/ended", Inode: inode, Name: "ended"}, nsid: 7}}
 	w.inside.addNames(time.Now())
 	if ns := w.inside.namespaces[inode]; ns.ref.Name != name || ns.nsid != ownNetns {
@@ -164,11 +163,7 @@ func TestInodeOfAnotherWithoutName(t *testing.T) {
 // When the id of a netns is gone, the netns is forgotten, unless another one has got the id.
 func TestNetnsGone(t *testing.T) {
 	pod := ownnetns.NewPod(t)
-	w, err := New(Options{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.finder.Close()
+	w := newWatcher(t)
 	here := inodeOf(t, pod)
 	w.inside.namespaces = map[uint64]*namespace{
 		here: {ref: netns.Ref{Path: pod.Path(), Inode: here}, nsid: 7},
@@ -186,11 +181,7 @@ func TestNetnsGone(t *testing.T) {
 // What led to the one that ended is not scanned, because it would be found in the other one.
 func TestNetnsGoneLate(t *testing.T) {
 	pod := ownnetns.NewPod(t)
-	w, err := New(Options{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.finder.Close()
+	w := newWatcher(t)
 	here := inodeOf(t, pod)
 	ns := &namespace{ref: netns.Ref{Path: pod.Path(), Inode: here}}
 	file, err := netns.Open(pod.Path())

@@ -46,14 +46,14 @@ func (b *Budget) Allow(purpose detector.Purpose, yields bool, now time.Time) boo
 const (
 	// For shortTime after somebody had to wait, a bucket admits rounds at an even rate, and no burst.
 	shortTime = 2 * time.Second
-	// A slot has the tokens that are set aside for its first moment, and for less than slotTime after it.
+	// Tokens that are set aside for moments less than slotTime apart are in one slot.
 	slotTime = 50 * time.Millisecond
 	// checkPause is how long checks wait for their part of the budget.
 	checkPause = 200 * time.Millisecond
-	// Tokens are set aside for no later than this. The second round of a conflict comes sooner, unless it is about a node's address and
+	// No token is set aside for later than this. The second round of a conflict comes sooner, unless it is about a node's address and
 	// --vip-overlap is long.
 	maxAhead = time.Minute
-	// A new round leaves this part of the burst to others: to repetitions and to probes for other nodes, which have no tokens set aside. A
+	// A new round leaves this part of the burst unused, for probes without tokens of their own: repetitions, and those for other nodes. A
 	// round that yields leaves keptByYield.
 	keptPart, keptByYield = 1.0 / 16, 1.0 / 2
 )

@@ -281,6 +281,10 @@ func TestFactsOfEnded(t *testing.T) {
 		}
 	}
 
+	earlier, later := &document.Facts{Behind: document.BehindAlive}, &document.Facts{Behind: document.BehindAlive}
+	if liveliest(earlier, nil, later) != later {
+		t.Error("of two with as much behind them, it is not the later")
+	}
 	r.facts.known[c.ID][i.Holder].Behind = document.BehindRunning
 	r.settle(judged, now)
 	resolved := c
