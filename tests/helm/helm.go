@@ -110,3 +110,16 @@ func Manifest(ctx context.Context, chart string) ([]byte, error) {
 	text = leftOut.ReplaceAllString(strings.TrimPrefix(text, "---\n"), "")
 	return []byte(header + strings.ReplaceAll(text, "\n\n---", "\n---")), nil
 }
+
+// Docs writes the chart's README.md, of README.md.gotmpl and the comments in values.yaml, by helm-docs.
+func Docs(ctx context.Context, chart string) error {
+	program, err := version("github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2").Path()
+	if err != nil {
+		return err
+	}
+	out, err := exec.CommandContext(ctx, program, "--chart-search-root", chart, "--sort-values-order", "file", "--log-level", "warning").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("running helm-docs: %w: %s", err, out)
+	}
+	return nil
+}

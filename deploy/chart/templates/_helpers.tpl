@@ -14,13 +14,23 @@
 {{- end -}}
 {{- end -}}
 
+{{- define "dupip.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride -}}
+{{- end -}}
+
 {{/* What selects the pods. It may never change. */}}
 {{- define "dupip.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "dupip.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* The labels that are the chart's own. */}}
+{{/* Of objects and their pods, of a component of the chart: agent, reporter, drill or monitoring. */}}
+{{- define "dupip.componentLabels" -}}
+app.kubernetes.io/part-of: dupip
+app.kubernetes.io/component: {{ . }}
+{{- end -}}
+
+{{/* The labels of all objects that are the chart's own. */}}
 {{- define "dupip.ownLabels" -}}
 {{ include "dupip.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
@@ -28,12 +38,23 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end -}}
 
-{{/* Of all objects. */}}
+{{/* Of an object: of (list . component). */}}
 {{- define "dupip.labels" -}}
-{{ include "dupip.ownLabels" . }}
-{{- with .Values.commonLabels }}
+{{ include "dupip.ownLabels" (first .) }}
+{{ include "dupip.componentLabels" (last .) }}
+{{- with (first .).Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/* Of the pod's specification. */}}
+{{- define "dupip.imagePullSecrets" -}}
+{{- with .Values.imagePullSecrets -}}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ kindIs "map" . | ternary . (dict "name" .) | dig "name" "" }}
+  {{- end }}
+{{- end -}}
 {{- end -}}
 
 {{- define "dupip.serviceAccountName" -}}
@@ -57,12 +78,17 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{/* Of objects that are in no namespace: another release may have the same name in another one. */}}
 {{- define "dupip.reporterClusterName" -}}
-{{- printf "%s-reporter" (printf "%s-%s" .Release.Namespace (include "dupip.fullname" .) | trunc 54 | trimSuffix "-") -}}
+{{- printf "%s-reporter" (printf "%s-%s" (include "dupip.namespace" .) (include "dupip.fullname" .) | trunc 54 | trimSuffix "-") -}}
 {{- end -}}
 
 {{/* How a command begins that the agent of any node can answer. */}}
 {{- define "dupip.exec" -}}
-{{ printf "kubectl -n %s exec ds/%s -- dupip" .Release.Namespace (include "dupip.fullname" .) }}
+{{ printf "kubectl -n %s exec ds/%s -- dupip" (include "dupip.namespace" .) (include "dupip.fullname" .) }}
+{{- end -}}
+
+{{/* Where the runbook is. */}}
+{{- define "dupip.runbook" -}}
+{{- .Values.runbookURL | default (printf "https://github.com/dupip/dupip/blob/%s/deploy/RUNBOOK.md" (eq .Chart.AppVersion "dev" | ternary "main" (print "v" .Chart.AppVersion))) -}}
 {{- end -}}
 
 {{/* A text (.text) with commands of a host that has dupip, with those of the release (.root) instead. */}}
@@ -71,19 +97,20 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- with .root -}}
 {{- $any := include "dupip.exec" . -}}
 {{- if .Values.reporter.enabled -}}{{/* cmd/internal/cli/plugin.go has this, too. */}}
-{{- $any = eq .Release.Namespace "dupip" | ternary "kubectl dupip" (printf "kubectl dupip --dupip-namespace %s" .Release.Namespace) -}}
+{{- $any = eq (include "dupip.namespace" .) "dupip" | ternary "kubectl dupip" (printf "kubectl dupip --dupip-namespace %s" (include "dupip.namespace" .)) -}}
 {{- $text = regexReplaceAll "(dupip [a-z]+) --cluster" $text "${1}" -}}
 {{- end -}}
 {{- $labels := include "dupip.selectorLabels" . | replace ": " "=" | replace "\n" "," -}}
-{{- $pod := printf "$(kubectl -n %s get pods -o name -l %s --field-selector spec.nodeName=NODE)" .Release.Namespace $labels -}}
-{{- $there := printf "kubectl -n %s exec %s -- dupip" .Release.Namespace $pod -}}
+{{- $pod := printf "$(kubectl -n %s get pods -o name -l %s --field-selector spec.nodeName=NODE)" (include "dupip.namespace" .) $labels -}}
+{{- $there := printf "kubectl -n %s exec %s -- dupip" (include "dupip.namespace" .) $pod -}}
 {{- $text
+    | replace "https://github.com/dupip/dupip/blob/main/deploy/RUNBOOK.md" (include "dupip.runbook" .)
     | replace "run there: dupip " (printf "run with the node's name as NODE: %s " $there)
-    | replace "run there: journalctl -u dupip" (printf "run with the node's name as NODE: kubectl -n %s logs %s" .Release.Namespace $pod)
+    | replace "run there: journalctl -u dupip" (printf "run with the node's name as NODE: kubectl -n %s logs %s" (include "dupip.namespace" .) $pod)
     | replace "run: dupip " (printf "run: %s " $any)
     | replace "\\\"dupip explain " (printf "\\\"%s explain " $any)
     | replace "\\\"dupip status" (printf "\\\"%s status --node NODE" $any)
-    | replace "-n NAMESPACE " (printf "-n %s " .Release.Namespace)
+    | replace "-n NAMESPACE " (printf "-n %s " (include "dupip.namespace" .))
 -}}
 {{- end -}}
 {{- end -}}
@@ -98,12 +125,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if eq (int .Values.gossip.port) (int .Values.metrics.port) -}}
 {{- fail (printf "gossip.port and metrics.port are both %d: give the agent two ports" (int .Values.metrics.port)) -}}
 {{- end -}}
-{{- range $key, $_ := include "dupip.selectorLabels" . | fromYaml -}}
+{{- $component := include "dupip.componentLabels" "agent" -}}
+{{- range $key, $_ := printf "%s\n%s" (include "dupip.selectorLabels" .) $component | fromYaml -}}
 {{- if hasKey $.Values.podLabels $key -}}
-{{- fail (printf "podLabels: %s selects the pods and is the chart's: leave it out" $key) -}}
+{{- fail (printf "podLabels: %s is the chart's: leave it out" $key) -}}
 {{- end -}}
 {{- end -}}
-{{- range $key, $_ := include "dupip.ownLabels" . | fromYaml -}}
+{{- range $key, $_ := printf "%s\n%s" (include "dupip.ownLabels" .) $component | fromYaml -}}
 {{- if hasKey ($.Values.commonLabels | default dict) $key -}}
 {{- fail (printf "commonLabels: %s is the chart's: leave it out" $key) -}}
 {{- end -}}

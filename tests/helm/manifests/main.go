@@ -1,4 +1,4 @@
-// Command manifests writes what is rendered from the chart, and what the chart has a copy
+// Command manifests writes what is rendered from the chart, the chart's own page, and what the chart has a copy
 // of, as `make manifests` does. It runs in the folder tests.
 package main
 
@@ -27,6 +27,9 @@ func run(ctx context.Context) error {
 		if err := os.WriteFile("../deploy/chart/"+name, data, 0o644); err != nil {
 			return err
 		}
+	}
+	if err := helm.Docs(ctx, "../deploy/chart"); err != nil {
+		return err
 	}
 	manifest, err := helm.Manifest(ctx, "../deploy/chart")
 	if err != nil {
