@@ -184,6 +184,10 @@ func timesOf(conflicts []document.Conflict, header []any, rows []table.Row) []an
 // many prints a screen about many conflicts: how many of which state, the gravest, and where they are.
 func (t tables) many(doc document.Conflicts) {
 	const gravest, rows, most = 2, 4, 3
+	ownLine := 0 // of an address
+	if t.Width > 0 && t.Width < wideTerminal {
+		ownLine = 1
+	}
 	tally := Count(doc.Conflicts)
 	var states []string
 	for _, state := range []string{"confirmed", "suspected", "resolved", "drill"} {
@@ -200,13 +204,13 @@ func (t tables) many(doc document.Conflicts) {
 	var shown []document.Conflict
 	left := rows
 	for _, c := range doc.Conflicts[:gravest] {
-		if len(c.Holders) > left && len(shown) > 0 {
+		if len(c.Holders)+ownLine > left && len(shown) > 0 {
 			break
 		}
 		if len(c.Holders) > rows {
 			c.Holders = c.Holders[:rows-1] // and a line that counts the others
 		}
-		left -= len(c.Holders)
+		left -= len(c.Holders) + ownLine
 		shown = append(shown, c)
 	}
 	t.conflicts(shown)

@@ -141,8 +141,8 @@ func TestLongNamesFit(t *testing.T) {
 		p, out := printer(80)
 		tables{Printer: p}.conflicts([]document.Conflict{between(ip, holders...)})
 		tables{Printer: p}.bindings(holders)
-		if strings.Count(out.String(), ip) != 4 || strings.Count(out.String(), "ip-10-0-1-2") != 2 {
-			t.Errorf("addresses and nodes are not whole:\n%s", out.String())
+		if strings.Count(out.String(), ip) != 4 || strings.Count(out.String(), "ip-10-0-1-2") != 2 || strings.Contains(out.String(), "…") {
+			t.Errorf("addresses, nodes and pods are not whole:\n%s", out.String())
 		}
 		nodes := document.Nodes{}
 		for _, b := range holders {

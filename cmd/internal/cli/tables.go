@@ -22,8 +22,11 @@ type tables struct {
 
 // table prints a table without lines, like those of kubectl.
 func (t tables) table(rows []table.Row, header ...any) {
+	t.println(t.rendered(rows, header))
+}
+
+func (t tables) rendered(rows []table.Row, header []any) string {
 	w := table.NewWriter()
-	w.SetOutputMirror(t.Out)
 	style := table.StyleDefault
 	style.Options = table.OptionsNoBordersAndSeparators
 	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
@@ -34,28 +37,59 @@ func (t tables) table(rows []table.Row, header ...any) {
 		w.AppendHeader(header)
 	}
 	w.AppendRows(rows)
-	w.Render()
+	return w.Render()
 }
 
-// fitted prints a table that fits the width, unless a wide one was asked for. It removes spare columns, in this order, until the
-// named column has room for 12 characters or the table fits, and then shortens that one. A column of nodes without names is left out.
+// fitted prints a table that fits the width, unless a wide one was asked for. It removes spare columns, in this order, until the table
+// fits. Then each address gets a line of its own, nodes' names are shortened, and what is in the named column at last. A column of nodes
+// without names is left out.
 func (t tables) fitted(rows []table.Row, header []any, column string, spare ...string) {
-	const shortest = 12
+	const shortestNode, shortest, indent = 8, 12, 2
 	if at := slices.Index(header, any("node")); at >= 0 && !slices.ContainsFunc(rows, func(row table.Row) bool { return row[at] != "" }) {
 		header = without("node", header, rows)
 	}
-	for !t.Wide && t.Width > 0 && t.left(header, rows, "") < 0 {
-		left := t.left(header, rows, column)
-		if left >= shortest || len(spare) == 0 {
-			at := slices.Index(header, any(column))
-			for _, row := range rows {
-				row[at] = clip(row[at].(string), max(left, shortest))
-			}
-			break
-		}
-		header, spare = without(spare[0], header, rows), spare[1:]
+	if t.Wide || t.Width == 0 {
+		t.table(rows, header...)
+		return
 	}
-	t.table(rows, header...)
+	for ; len(spare) > 0 && t.left(header, rows, "") < 0; spare = spare[1:] {
+		header = without(spare[0], header, rows)
+	}
+	var above []string // the lines of the table
+	if at := slices.Index(header, any("ip")); at >= 0 && t.left(header, rows, "") < 0 {
+		above = each(rows, func(row table.Row) string { return fmt.Sprint(row[at]) })
+		header = without("ip", header, rows)
+		indented := *t.Printer
+		indented.Width -= indent
+		t.Printer = &indented
+	}
+	t.shorten(header, rows, "node", shortestNode)
+	t.shorten(header, rows, column, shortest)
+	if above == nil {
+		t.table(rows, header...)
+		return
+	}
+	if !t.NoHeaders {
+		above = append([]string{""}, above...)
+	}
+	for n, line := range strings.Split(t.rendered(rows, header), "\n") {
+		if above[n] != "" {
+			t.println(above[n])
+		}
+		t.println(strings.Repeat(" ", indent) + line)
+	}
+}
+
+// shorten clips what is in a column, if it is there, so that the table fits the width.
+func (t tables) shorten(header []any, rows []table.Row, column string, shortest int) {
+	at := slices.Index(header, any(column))
+	if at < 0 || t.left(header, rows, "") >= 0 {
+		return
+	}
+	left := max(t.left(header, rows, column), shortest)
+	for _, row := range rows {
+		row[at] = clip(row[at].(string), left)
+	}
 }
 
 // without removes a column from a table, if it is there, and returns the header.
@@ -110,16 +144,13 @@ func (t tables) brief(name string) string {
 // nodeColumn returns the text of a column for each node, by its id; none if all holders are on one
 // node and no others were asked, so that no column is needed.
 func (t tables) nodeColumn(holders []document.Binding) map[string]string {
-	const least = 11 // if there are long addresses
-	width, whole := 20, t.Width == 0 || t.Width >= wideTerminal
+	const width = 20
+	whole := t.Width == 0 || t.Width >= wideTerminal
 	names := merge.Names(each(holders, document.Binding.NodeID))
 	if len(names) < 2 && !t.several {
 		return nil
 	}
 	domains := distinct(each(holders, func(b document.Binding) string { _, domain := shortName(b.Node); return domain }))
-	if slices.ContainsFunc(holders, func(b document.Binding) bool { return len(b.IP.String()) > 24 }) {
-		width = least
-	}
 	column := make(map[string]string)
 	for _, b := range holders {
 		name, _ := shortName(b.Node)
@@ -131,7 +162,7 @@ func (t tables) nodeColumn(holders []document.Binding) map[string]string {
 			boot = fmt.Sprintf("/%.8s", b.BootID) // as in "dupip nodes"
 		}
 		if !whole {
-			name = clip(name, min(width, max(width, least+2)-len(boot)))
+			name = clip(name, width-len(boot))
 		}
 		column[b.NodeID()] = name + boot
 	}
