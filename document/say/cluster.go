@@ -191,7 +191,7 @@ func Pairs(doc document.Conflicts, most int) (lines []string) {
 		}
 		examples := each(pair.Examples, func(a document.Address) string { return InNetwork(a.IP.String(), a.Network) })
 		if len(pair.Examples) < pair.Addresses {
-			examples = append(examples, "…")
+			examples = append(examples, "...")
 		}
 		lines = append(lines, fmt.Sprintf("%s share %s (%s)", strings.Join(pair.Nodes, " and "), Addresses(pair.Addresses), strings.Join(examples, ", ")))
 	}

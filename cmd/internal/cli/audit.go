@@ -11,6 +11,10 @@ import (
 
 // Audit prints where the books and the wire differ, and how to repair it.
 func (p *Printer) Audit(a document.Audit) {
+	if p.NoHeaders {
+		tables{Printer: p}.findings(a)
+		return
+	}
 	switch agree := a.Verdict == document.AuditAgrees; {
 	case len(a.Findings) > 0:
 		tables{Printer: p}.findings(a)

@@ -17,7 +17,9 @@ func (p *Printer) Bindings(doc document.Bindings) {
 	} else {
 		t.bindings(doc.Bindings)
 	}
-	p.Coverage(doc.Coverage, "bindings")
+	if !p.NoHeaders {
+		p.Coverage(doc.Coverage, "bindings")
+	}
 }
 
 func (t tables) bindings(bindings []document.Binding) {

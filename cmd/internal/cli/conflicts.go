@@ -36,6 +36,9 @@ func (p *Printer) Conflicts(doc document.Conflicts) {
 		return drills > maxDrills
 	})
 	switch {
+	case p.NoHeaders:
+		t.conflicts(doc.Conflicts)
+		return
 	case len(doc.Conflicts) == 0:
 		t.none("conflict.")
 	case Count(doc.Conflicts).Open() > MaxConflicts && !p.Wide:
@@ -82,10 +85,10 @@ func (t tables) conflicts(conflicts []document.Conflict) {
 	}
 	header := timesOf(conflicts, []any{"ip", "state", "since", "began", "lasted", "node", "holder", "interface", "first seen"}, rows)
 	t.fitted(rows, header, "holder", "first seen", "interface", "since", "lasted", "began")
-	if unreachable {
+	if unreachable && !t.NoHeaders {
 		t.wrapped(2, "! unreachable: the node does not answer, and its holders may be gone.")
 	}
-	if configured {
+	if configured && !t.NoHeaders {
 		t.wrapped(2, "~ configured: "+say.Weak+".")
 	}
 }

@@ -170,7 +170,7 @@ func TestPrintPairs(t *testing.T) {
 		},
 	}
 	printed(t, func(p *Printer) { tables{Printer: p}.pairs(doc, MaxPairs) }, `
-n1 and n2 share 14 addresses (10.0.0.1, 10.0.0.2, 10.0.0.3, …)
+n1 and n2 share 14 addresses (10.0.0.1, 10.0.0.2, 10.0.0.3, ...)
 n8 and n9 share 1 address (10.9.0.1 (storage))
 
 `)

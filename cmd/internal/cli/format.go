@@ -33,6 +33,9 @@ func Show[T any](p *Printer, f Format, doc T, text func(p *Printer, doc T)) erro
 	}
 	document.Sanitize(&doc)
 	p.Wide = f == Wide
+	if f != Names {
+		p.Out = ForLocale(p.Out)
+	}
 	text(p, doc)
 	return nil
 }

@@ -45,11 +45,13 @@ func (p *Printer) Nodes(doc document.Nodes) {
 		rows = append(rows, row)
 	}
 	tables{Printer: p}.fitted(rows, header, "name", "heard", "since")
-	p.problems(doc)
+	if !p.NoHeaders {
+		p.NodeProblems(doc)
+	}
 }
 
-// problems prints what is wrong with the cluster.
-func (p *Printer) problems(doc document.Nodes) {
+// NodeProblems prints what is wrong with the cluster.
+func (p *Printer) NodeProblems(doc document.Nodes) {
 	indent := 2
 	if doc.Cluster.Alone {
 		indent = 0

@@ -321,7 +321,7 @@ func (p *Printer) Summary(doc document.Nodes, conflicts document.Conflicts, unkn
 		p.Entry(12, "Unknown", "conflicts: "+detector.Printable(unknown.Error()))
 	}
 	p.Coverage(conflicts.Coverage, "conflicts")
-	p.problems(doc)
+	p.NodeProblems(doc)
 }
 
 // group counts things by their kind, and has the nodes that have them.

@@ -22,7 +22,9 @@ type tables struct {
 
 // table prints a table without lines, like those of kubectl.
 func (t tables) table(rows []table.Row, header ...any) {
-	t.println(t.rendered(rows, header))
+	if text := t.rendered(rows, header); text != "" {
+		t.println(text)
+	}
 }
 
 func (t tables) rendered(rows []table.Row, header []any) string {
@@ -126,9 +128,11 @@ const wideTerminal = 120
 
 // none says that a list is empty, of everything or of what was asked for.
 func (t tables) none(things string) {
-	if t.Selected {
+	switch {
+	case t.NoHeaders: // no row
+	case t.Selected:
 		t.println("No such " + things)
-	} else {
+	default:
 		t.println("No " + things)
 	}
 }

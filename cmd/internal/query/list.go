@@ -123,27 +123,37 @@ func (l list[T, E]) show(cmd *cobra.Command, flags *queryFlags, q document.Query
 	if p.Sorted = flags.sortBy != ""; p.Sorted {
 		slices.SortStableFunc(l.elements(doc), l.orders[flags.sortBy])
 	}
-	text := l.text
-	if format == cli.Names {
-		text = func(p *cli.Printer, doc T) {
-			printed := make(map[string]bool)
-			for _, e := range l.elements(doc) {
-				if name := l.name(e); !printed[name] {
-					printed[name] = true
-					fmt.Fprintln(p.Out, name)
-				}
-			}
-			problems := cli.NewPrinter(cmd.ErrOrStderr())
-			switch {
-			case cmd.Context().Err() != nil: // it could not be printed
-			case l.gaps != nil:
-				l.gaps(problems, doc)
-			default:
-				problems.Coverage(l.coverage(doc), "addresses")
-			}
+	return doc, cli.Show(p, format, doc, func(p *cli.Printer, doc T) {
+		switch {
+		case format == cli.Names:
+			l.names(p, doc)
+		case p.NoHeaders:
+			l.text(p, doc)
+		default:
+			l.text(p, doc)
+			return
+		}
+		// What is printed is for programs, so what is missing is said elsewhere.
+		problems := cli.NewPrinter(cmd.ErrOrStderr())
+		switch {
+		case cmd.Context().Err() != nil: // it could not be printed
+		case l.gaps != nil:
+			l.gaps(problems, doc)
+		default:
+			problems.Coverage(l.coverage(doc), "addresses")
+		}
+	})
+}
+
+// names prints what the rows are about.
+func (l list[T, E]) names(p *cli.Printer, doc T) {
+	printed := make(map[string]bool)
+	for _, e := range l.elements(doc) {
+		if name := l.name(e); !printed[name] {
+			printed[name] = true
+			fmt.Fprintln(p.Out, name)
 		}
 	}
-	return doc, cli.Show(p, format, doc, text)
 }
 
 // events returns what prints the events of a watch as they come, below a header.

@@ -139,5 +139,6 @@ var nodeList = list[document.Nodes, document.Node]{
 	orders:   cli.NodeOrders,
 	text:     (*cli.Printer).Nodes,
 	name:     func(n document.Node) string { return n.Name },
+	gaps:     (*cli.Printer).NodeProblems,
 	states:   document.NodeStates,
 }

@@ -99,6 +99,10 @@ func (p *Program) Root(root *cobra.Command) *cobra.Command {
 	root.SetVersionTemplate(p.Name + " {{.Version}}\n")
 	root.AddCommand(findingList.command(p), bindingList.command(p), conflictList.command(p), nodeList.command(p),
 		newExplain(p), newCapture(p), newStatus(p), newVersion(p))
+	root.InitDefaultCompletionCmd()
+	if completion, _, err := root.Find([]string{"completion"}); err == nil { // Cobra's shows its help for a shell that it does not know
+		completion.Args, completion.RunE = NoArguments, root.RunE
+	}
 	return root
 }
 
@@ -126,7 +130,7 @@ func (p *Program) addTo(cmd *cobra.Command) {
 // AddOutput adds the flags of commands that print documents.
 func (p *Program) AddOutput(cmd *cobra.Command) {
 	if isList(cmd) {
-		cmd.Flags().BoolVar(&p.noHeaders, "no-headers", false, "no header above tables")
+		cmd.Flags().BoolVar(&p.noHeaders, "no-headers", false, "only the rows of a table, without header and advice")
 	}
 	cmd.Flags().StringVarP((*string)(&p.Output), "output", "o", string(cli.Table), "output `format`: "+cli.Disjoin(formatsOf(cmd)))
 	Complete(cmd, "output", formatsOf(cmd)...)

@@ -60,7 +60,7 @@ func PrintError(w io.Writer, program string, err error) {
 	for n, line := range lines {
 		lines[n] = detector.Printable(line)
 	}
-	fmt.Fprintf(w, "%s: %s\n", program, cli.Rename(program, strings.Join(lines, "\n")))
+	fmt.Fprintf(cli.ForLocale(w), "%s: %s\n", program, cli.Rename(program, strings.Join(lines, "\n")))
 }
 
 // output is the standard output. Its first error ends the command, whatever that makes of it: what was written is no whole
