@@ -11,6 +11,7 @@ import (
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/cmd/internal/page"
 	"github.com/dupip/dupip/cmd/internal/query"
+	"github.com/dupip/dupip/document"
 )
 
 func newUI(p *program) *cobra.Command {
@@ -23,6 +24,10 @@ func newUI(p *program) *cobra.Command {
 		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
 			return fmt.Errorf("opening the port of the page: %w; choose another --port, or 0 for a free one", err)
+		}
+		if _, err := client.Status(cmd.Context(), document.Query{}); err != nil { // said here rather than on the page
+			_ = listener.Close()
+			return err
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "The page is at http://%s/ (Ctrl-C ends it)\n", listener.Addr())
 		return metrics.Serve(cmd.Context(), listener, page.New(client, "dupip"), slog.New(slog.DiscardHandler))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 )
 
@@ -30,7 +31,11 @@ func (p *Printer) Nodes(doc document.Nodes) {
 	for _, n := range doc.Nodes {
 		name, heard := n.Name, Age(n.Heard)
 		if n.Self {
-			name, heard = name+" (this one)", "-"
+			name += " (this one)"
+		}
+		// Of thousands of nodes few are heard each second, and all that are alive are known to be.
+		if n.Self || n.State == cluster.Alive && !p.Wide {
+			heard = "-"
 		}
 		row := table.Row{name, p.Paint(string(n.State)), Age(n.Since), heard, n.Unacked, n.Address}
 		if roles {
@@ -43,6 +48,9 @@ func (p *Printer) Nodes(doc document.Nodes) {
 			row = append(row, fmt.Sprintf("%.8s", n.Boot)) // as in the table of conflicts
 		}
 		rows = append(rows, row)
+	}
+	if !p.Wide && !slices.ContainsFunc(doc.Nodes, func(n document.Node) bool { return n.State != cluster.Alive }) {
+		header = without("heard", header, rows)
 	}
 	tables{Printer: p}.fitted(rows, header, "name", "heard", "since")
 	if !p.NoHeaders {

@@ -22,8 +22,8 @@ func TestPrintNodes(t *testing.T) {
 		printed(t, func(p *Printer) { p.Nodes(doc) }, `
 NAME           STATE  SINCE  HEARD  UNACKED  ADDRESS        BOOT
 n1 (this one)  alive  60m    -            0  10.0.0.1:7951  b1
-n2             alive  50m    1.0s         0  10.0.0.2:7951  b2
-n2             alive  10m    1.0s         0  10.0.0.9:7951  b9
+n2             alive  50m    -            0  10.0.0.2:7951  b2
+n2             alive  10m    -            0  10.0.0.9:7951  b9
 n3             dead   30s    45s         12  10.0.0.3:7951  b3
 Problem: n4 is not reached by UDP: allow port 7951
 `)
@@ -38,15 +38,15 @@ Problem: n4 is not reached by UDP: allow port 7951
 		twins := document.Nodes{Node: "n2", Nodes: slices.Clone(nodes[1:3])}
 		twins.Nodes[0].Boot, twins.Nodes[1].Boot = "0d2c4b5a-8f5e-4c1e-a7c1-000000000001", "6a60f9f1-8f5e-4c1e-a7c1-000000000002"
 		printed(t, func(p *Printer) { p.Nodes(twins) }, `
-NAME  STATE  SINCE  HEARD  UNACKED  ADDRESS        BOOT
-n2    alive  50m    1.0s         0  10.0.0.2:7951  0d2c4b5a
-n2    alive  10m    1.0s         0  10.0.0.9:7951  6a60f9f1
+NAME  STATE  SINCE  UNACKED  ADDRESS        BOOT
+n2    alive  50m          0  10.0.0.2:7951  0d2c4b5a
+n2    alive  10m          0  10.0.0.9:7951  6a60f9f1
 `)
 		alone := document.Nodes{Node: "n1", Nodes: nodes[:1], Cluster: document.ClusterStatus{Alone: true}}
 		alone.Nodes[0].Address = ""
 		printed(t, func(p *Printer) { p.Nodes(alone) }, `
-NAME           STATE  SINCE  HEARD  UNACKED  ADDRESS
-n1 (this one)  alive  60m    -            0
+NAME           STATE  SINCE  UNACKED  ADDRESS
+n1 (this one)  alive  60m          0
 This agent is alone: it was started without --join and --bind, so duplicates on
 other nodes are not found.
 `)

@@ -273,7 +273,7 @@ func (p *Printer) Summary(doc document.Nodes, conflicts document.Conflicts, unkn
 	document.Sanitize(&conflicts)
 	agents, versions := make(group), make(group)
 	interfaces, findings, audits := make(group), make(group), make(group)
-	var silent []string
+	var silent, alive []string
 	for _, n := range doc.Nodes {
 		if n.Role != "" {
 			continue
@@ -283,6 +283,7 @@ func (p *Printer) Summary(doc document.Nodes, conflicts document.Conflicts, unkn
 			continue
 		}
 		versions.add(n.Version, 1, n.Name)
+		alive = append(alive, n.Name)
 		if n.Reported.IsZero() {
 			silent = append(silent, n.Name)
 		}
@@ -311,10 +312,15 @@ func (p *Printer) Summary(doc document.Nodes, conflicts document.Conflicts, unkn
 	}
 	p.Entry(12, "Agents", agents.text("alive"))
 	p.Entry(12, "Versions", versions.text(versions.largest()))
-	p.Entry(12, "Interfaces", interfaces.text("attached"))
-	p.Entry(12, "Findings", findings.text(""))
-	p.Entry(12, "Audits", audits.text(document.AuditAgrees))
-	if len(silent) > 0 {
+	if len(alive) > 0 && len(silent) == len(alive) { // the reporter has just started
+		p.Entry(12, "Interfaces", "not reported yet")
+		p.Entry(12, "Conflicts", findings.text(""))
+	} else {
+		p.Entry(12, "Interfaces", interfaces.text("attached"))
+		p.Entry(12, "Findings", findings.text(""))
+		p.Entry(12, "Audits", audits.text(document.AuditAgrees))
+	}
+	if 0 < len(silent) && len(silent) < len(alive) {
 		p.Entry(12, "Unknown", "interfaces and findings of "+say.List(silent))
 	}
 	if unknown != nil {

@@ -101,7 +101,7 @@ func (p *Program) Root(root *cobra.Command) *cobra.Command {
 		newExplain(p), newCapture(p), newStatus(p), newVersion(p))
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil { // Cobra's shows its help for a shell that it does not know
-		completion.Args, completion.RunE = NoArguments, root.RunE
+		completion.Args, completion.RunE, completion.Example = NoArguments, root.RunE, p.examples("  source <(dupip completion bash)")
 	}
 	return root
 }
