@@ -100,7 +100,7 @@ func (p *Program) Root(root *cobra.Command) *cobra.Command {
 	root.AddCommand(findingList.command(p), bindingList.command(p), conflictList.command(p), nodeList.command(p),
 		newExplain(p), newCapture(p), newStatus(p), newVersion(p))
 	root.InitDefaultCompletionCmd()
-	if completion, _, err := root.Find([]string{"completion"}); err == nil { // Cobra's shows its help for a shell that it does not know
+	if completion, _, err := root.Find([]string{"completion"}); err == nil && completion != root { // Cobra's shows its help for a shell that it does not know
 		completion.Args, completion.RunE, completion.Example = NoArguments, root.RunE, p.examples("  source <(dupip completion bash)")
 	}
 	return root
