@@ -36,6 +36,7 @@ require (
 	golang.org/x/term v0.47.0
 	golang.org/x/time v0.16.0
 	google.golang.org/grpc v1.82.1
+	k8s.io/client-go v0.37.2
 	k8s.io/cri-api v0.37.2
 )
 

@@ -310,7 +310,7 @@ func TestArguments(t *testing.T) {
 	if calls, err := os.ReadFile(filepath.Join(k.dir, "calls")); err == nil {
 		t.Errorf("kubectl was called: %s", calls)
 	}
-	if _, err := k.dupip("explain"); err == nil || err.Error() != "explain needs one IP address: kubectl dupip explain 10.0.0.1" {
+	if _, err := k.dupip("explain"); err == nil || err.Error() != "explain needs one IP address, or the name of one pod: kubectl dupip explain 10.0.0.1" {
 		t.Error(err)
 	}
 	for _, args := range []string{"", "conflicts", "bindings", "nodes", "explain", "capture", "status", "audit", "ui", "version"} {

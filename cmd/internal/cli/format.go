@@ -32,6 +32,9 @@ func Show[T any](p *Printer, f Format, doc T, text func(p *Printer, doc T)) erro
 		return err
 	}
 	document.Sanitize(&doc)
+	if done, err := f.evaluate(p, doc); done || err != nil {
+		return err
+	}
 	p.Wide = f == Wide
 	if f != Names {
 		p.Out = ForLocale(p.Out)

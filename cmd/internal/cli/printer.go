@@ -20,11 +20,12 @@ import (
 // Printer prints documents for people. It has the text of lines; what is a table, a story or a list of steps are types of their own.
 type Printer struct {
 	Out       io.Writer
-	Width     int  // of a line, in columns; 0: unknown, tables have no bound then, and sentences 80 columns
-	Wide      bool // all columns and rows, whole
-	NoHeaders bool // only the rows of tables: for programs that read lines
-	Sorted    bool // lists have an order that was asked for
-	Selected  bool // lists have only what was asked for
+	Width     int    // of a line, in columns; 0: unknown, tables have no bound then, and sentences 80 columns
+	Wide      bool   // all columns and rows, whole
+	NoHeaders bool   // only the rows of tables: for programs that read lines
+	List      string // the key of the list in the document, if that is one
+	Sorted    bool   // lists have an order that was asked for
+	Selected  bool   // lists have only what was asked for
 	Colour    bool
 	Program   string // what people call the program, if that is not dupip
 	events    bool   // what is shown are events of a watch

@@ -25,6 +25,7 @@ const (
 // list is a command that prints a document T with a list of E.
 type list[T, E any] struct {
 	use, short, long, example string
+	key                       string // of the list, in the document
 
 	get      asking[T]
 	coverage func(T) document.Coverage
@@ -119,6 +120,7 @@ func (l list[T, E]) show(cmd *cobra.Command, flags *queryFlags, q document.Query
 		return doc, err
 	}
 	p, format := flags.program.Printer(cmd), flags.program.Output
+	p.List = l.key
 	p.Selected = q != document.Query{All: q.All, Cluster: q.Cluster, Node: q.Node}
 	if p.Sorted = flags.sortBy != ""; p.Sorted {
 		slices.SortStableFunc(l.elements(doc), l.orders[flags.sortBy])

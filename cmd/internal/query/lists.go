@@ -13,7 +13,7 @@ import (
 )
 
 var bindingList = list[document.Bindings, document.Binding]{
-	use: "bindings", short: "Show which address was seen behind which interface",
+	use: "bindings", key: "bindings", short: "Show which address was seen behind which interface",
 	example: `  dupip bindings --ip 10.0.0.0/24 --sort-by last-seen
   dupip bindings --cluster --pod shop/web-0
   dupip bindings --node worker-7 -o wide
@@ -36,7 +36,7 @@ var bindingList = list[document.Bindings, document.Binding]{
 }
 
 var conflictList = list[document.Conflicts, document.Conflict]{
-	use: "conflicts", short: "Show addresses with two or more live holders, and what to do",
+	use: "conflicts", key: "conflicts", short: "Show addresses with two or more live holders, and what to do",
 	long: `Show addresses with two or more live holders, and what to do about them. Confirmed conflicts come first, and among them those of ` +
 		`a node's own address, then those with most holders, then the oldest. Of more than ten open conflicts it prints a summary; -o wide has all.
 
@@ -92,7 +92,7 @@ A watch prints events of other nodes, or of selected pods, a second or more afte
 }
 
 var findingList = list[document.Audit, document.Finding]{
-	use: "audit", short: "Show where IPAM's books and the wire differ",
+	use: "audit", key: "findings", short: "Show where IPAM's books and the wire differ",
 	example: `  dupip audit
   dupip audit --cluster --namespace shop
   dupip audit --exit-code -o json`,
@@ -129,7 +129,7 @@ var findingList = list[document.Audit, document.Finding]{
 }
 
 var nodeList = list[document.Nodes, document.Node]{
-	use: "nodes", short: "Show the agents of the cluster, and their state",
+	use: "nodes", key: "nodes", short: "Show the agents of the cluster, and their state",
 	example: `  dupip nodes
   dupip nodes --state dead
   dupip nodes --sort-by heard -o wide`,

@@ -69,14 +69,10 @@ func get[T any](cmd *cobra.Command, p *Program, ask asking[T], q document.Query)
 func (p *Program) Root(root *cobra.Command) *cobra.Command {
 	root.Version, root.SilenceUsage, root.SilenceErrors = p.Version, true, true
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		formats := formatsOf(cmd)
-		switch {
-		case cmd.Flags().Lookup("output") == nil, slices.Contains(formats, string(p.Output)):
+		if cmd.Flags().Lookup("output") == nil {
 			return nil
-		case p.Output == cli.Names:
-			return errors.New("-o name is for lists; use table, wide, json or yaml")
 		}
-		return fmt.Errorf("-o %q: must be %s", p.Output, cli.Disjoin(formats))
+		return p.Output.Check(formatsOf(cmd))
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see \"%s --help\"", FlagError(err), cmd.CommandPath())
@@ -144,7 +140,7 @@ func formatsOf(cmd *cobra.Command) []string {
 	if isList(cmd) {
 		formats = append(formats, string(cli.Names))
 	}
-	return formats
+	return append(formats, cli.Paths, cli.Columns)
 }
 
 // NoArguments is [cobra.NoArgs] with a better error.

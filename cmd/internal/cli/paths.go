@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"k8s.io/client-go/util/jsonpath"
+)
+
+// The formats that have an expression, as kubectl has them.
+const (
+	Paths   = "jsonpath="       // a template for the document
+	Columns = "custom-columns=" // HEADER:PATH,…, a row for each element of a list
+)
+
+// column is a path of a template, or a column with it.
+type column struct {
+	header string
+	path   *jsonpath.JSONPath
+}
+
+// columns reads the expression of a format; nil if it has none.
+func (f Format) columns() (list []column, err error) {
+	var specs []string
+	if text, ok := strings.CutPrefix(string(f), Columns); ok {
+		specs = strings.Split(text, ",")
+	} else if text, ok := strings.CutPrefix(string(f), Paths); ok {
+		specs = []string{":" + text}
+	}
+	for _, spec := range specs {
+		header, path, found := strings.Cut(spec, ":")
+		if !found || path == "" {
+			return nil, fmt.Errorf("-o %s: must be %sHEADER:PATH,…, as %sIP:.ip", f, Columns, Columns)
+		}
+		c := column{header, jsonpath.New(header).AllowMissingKeys(true)}
+		if !strings.Contains(path, "{") {
+			path = "{." + strings.TrimPrefix(path, ".") + "}"
+		}
+		if err := c.path.Parse(path); err != nil {
+			return nil, fmt.Errorf("-o %s: %w", f, err)
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+// Check returns an error unless f has an expression that can be used, or is one of the formats.
+func (f Format) Check(formats []string) error {
+	columns, err := f.columns()
+	if err != nil || columns != nil {
+		return err
+	}
+	switch {
+	case slices.Contains(formats, string(f)):
+		return nil
+	case f == Names:
+		return errors.New("-o name is for lists; use table, wide, json or yaml")
+	}
+	return fmt.Errorf("-o %q: must be %s", f, Disjoin(formats))
+}
+
+// evaluate prints what a template selects of a document, or rows with what columns select of its elements. It reports whether f is one of these.
+func (f Format) evaluate(p *Printer, doc any) (bool, error) {
+	columns, err := f.columns()
+	if err != nil || columns == nil {
+		return false, err
+	}
+	value, err := generic(doc)
+	if err != nil {
+		return true, err
+	}
+	if strings.HasPrefix(string(f), Paths) {
+		return true, columns[0].path.Execute(p.Out, value)
+	}
+	elements := []any{value}
+	if fields, ok := value.(map[string]any); ok && p.List != "" {
+		elements, _ = fields[p.List].([]any)
+	}
+	var header []any
+	for _, c := range columns {
+		header = append(header, c.header)
+	}
+	var rows []table.Row
+	for _, element := range elements {
+		row := make(table.Row, len(columns))
+		for n, c := range columns {
+			var text strings.Builder
+			if err := c.path.Execute(&text, element); err != nil {
+				return true, err
+			}
+			row[n] = cmp.Or(text.String(), "<none>")
+		}
+		rows = append(rows, row)
+	}
+	tables{Printer: p}.table(rows, header...)
+	p.NoHeaders = p.NoHeaders || p.events
+	return true, nil
+}
+
+// generic is a document as its JSON has it, with whole numbers as such.
+func generic(doc any) (value any, err error) {
+	data, err := json.Marshal(doc)
+	if err != nil {
+		return nil, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
+		return nil, err
+	}
+	return numbers(value), nil
+}
+
+func numbers(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, element := range v {
+			v[key] = numbers(element)
+		}
+	case []any:
+		for n, element := range v {
+			v[n] = numbers(element)
+		}
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+		f, _ := v.Float64()
+		return f
+	}
+	return value
+}
