@@ -91,7 +91,7 @@ func testOffers(t *testing.T, s *shown) {
 		}
 		for _, flag := range flags {
 			flag = strings.TrimSuffix(flag, "=")
-			if !flagName.MatchString(flag) || slices.Contains([]string{"--help", "--watch", "--no-headers", "--exit-code", "--all", "--cluster", "--local", "--api-socket"}, flag) {
+			if !flagName.MatchString(flag) || slices.Contains([]string{"--help", "--watch", "--no-headers", "--exit-code", "--all", "--all-namespaces", "--cluster", "--local", "--api-socket"}, flag) {
 				continue // they have no values, or those of the shell
 			}
 			values, directive := s.complete(append(words, flag, "")...)

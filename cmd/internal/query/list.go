@@ -203,6 +203,8 @@ func (q *queryFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&q.ip, "ip", "", "only this address, or those of a prefix: 10.0.0.0/24")
 	flags.StringVarP(&q.query.Namespace, "namespace", "n", "", "only pods of this namespace")
+	flags.BoolP("all-namespaces", "A", false, "pods of all namespaces, as without --namespace")
+	exclude(cmd, "all-namespaces", "namespace")
 	flags.StringVar(&q.query.Pod, "pod", "", "only this pod: NAME or NAMESPACE/NAME")
 	flags.StringVar(&q.query.Network, "network", "", "only this network")
 	flags.StringVar(&q.query.Node, "node", "", "ask the agent of this node")
