@@ -131,6 +131,10 @@ func (r release) makePackages(ctx context.Context, work string) error {
 	if err != nil {
 		return err
 	}
+	manual, err := makeManual(ctx, work)
+	if err != nil {
+		return err
+	}
 	for _, p := range programs {
 		if p.name != "dupip" {
 			continue
@@ -140,7 +144,7 @@ func (r release) makePackages(ctx context.Context, work string) error {
 			return err
 		}
 		for packager, name := range map[string]string{"deb": r.deb(p.arch), "rpm": r.rpm(p.arch)} {
-			_, err := output(ctx, "", "env", "PROGRAM="+file, "VERSION="+r.version, "ARCH="+p.arch,
+			_, err := output(ctx, "", "env", "PROGRAM="+file, "VERSION="+r.version, "ARCH="+p.arch, "MANUAL="+manual,
 				path, "package", "--config", "deploy/systemd/nfpm.yaml", "--packager", packager, "--target", r.path(name))
 			if err != nil {
 				return err
@@ -148,6 +152,23 @@ func (r release) makePackages(ctx context.Context, work string) error {
 		}
 	}
 	return nil
+}
+
+// makeManual makes the manual pages and returns their folder.
+func makeManual(ctx context.Context, work string) (string, error) {
+	manual := filepath.Join(work, "manual")
+	if err := os.Mkdir(manual, 0o755); err != nil {
+		return "", err
+	}
+	if _, err := output(ctx, "", "go", "run", "-tags", "dupip_manual", "./cmd/dupip", manual); err != nil {
+		return "", err
+	}
+	pages, err := filepath.Glob(filepath.Join(manual, "*.8"))
+	if err != nil {
+		return "", err
+	}
+	_, err = output(ctx, "", append([]string{"gzip", "-9n"}, pages...)...)
+	return manual, err
 }
 
 // makeChart makes the chart's archive. Helm writes the time of the build into it, which is replaced.
