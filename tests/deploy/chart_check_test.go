@@ -56,7 +56,8 @@ func checkMetadata(t *testing.T, o *chartObjects, release, namespace string) {
 			t.Errorf("the name %q: %v", object.GetName(), wrong)
 		}
 		labels := object.GetLabels()
-		if labels["app.kubernetes.io/instance"] != release || labels["app.kubernetes.io/name"] == "" || labels["app.kubernetes.io/version"] != "dev" {
+		if labels["app.kubernetes.io/instance"] != release || labels["app.kubernetes.io/name"] == "" || labels["app.kubernetes.io/version"] != "dev" ||
+			labels["app.kubernetes.io/part-of"] != "dupip" || labels["app.kubernetes.io/component"] == "" {
 			t.Errorf("%T %s has the labels %v", object, object.GetName(), labels)
 		}
 		checkLabels(t, labels)

@@ -113,6 +113,10 @@ func (o *chartObjects) add(doc []byte) error {
 		return strictly(doc, &o.reporter.role)
 	case "rbac.authorization.k8s.io/v1 RoleBinding":
 		return strictly(doc, &o.reporter.binding)
+	case "coordination.k8s.io/v1 Lease":
+		return strictly(doc, &o.reporter.lease)
+	case "policy/v1 PodDisruptionBudget":
+		return strictly(doc, &o.reporter.budget)
 	case "v1 ServiceAccount":
 		if strings.HasSuffix(kind.Name, "-reporter") {
 			return strictly(doc, &o.reporter.account)

@@ -19,7 +19,9 @@ func TestChartRefuses(t *testing.T) {
 		`{image: {tag: 1.2}}`:                                    {"/image/tag", "want string"},
 		`{image: {digest: "0123"}}`:                              {"/image/digest"},
 		`{image: {pullPolicy: Sometimes}}`:                       {"/image/pullPolicy", "IfNotPresent"},
-		`{image: {pullSecrets: [{name: x}]}}`:                    {"/image/pullSecrets/0", "want string"},
+		`{image: {pullSecrets: [x]}}`:                            {"/image", "pullSecrets"},
+		`{imagePullSecrets: [{nam: x}]}`:                         {"/imagePullSecrets/0"},
+		`{imagePullSecrets: [My_Secret]}`:                        {"/imagePullSecrets/0"},
 		`{gossip: {port: 70000}}`:                                {"/gossip/port", "65,535"},
 		`{gossip: {port: "7951"}}`:                               {"/gossip/port", "want integer"},
 		`{gossip: {port: 9951}}`:                                 {"gossip.port and metrics.port are both 9951"},
@@ -44,6 +46,23 @@ func TestChartRefuses(t *testing.T) {
 		`{extraEnv: [{name: DUPIP_REPLICAS, value: "100"}]}`:     {`extraEnv: DUPIP_REPLICAS is "100": must be 1 to 16`},
 		`{extraEnv: [{name: DUPIP_MIN_OVERLP, value: 1s}]}`:      {"extraEnv: DUPIP_MIN_OVERLP is no setting of dupip agent"},
 		`{resources: {limit: {memory: 1Gi}}}`:                    {"/resources", "limit"},
+		`{resources: {limits: {memroy: 1Gi}}}`:                   {"/resources/limits", "memroy"},
+		`{resources: {requests: {cpus: 1}}}`:                     {"/resources/requests", "cpus"},
+		`{resources: {limits: {memory: plenty}}}`:                {"/resources/limits/memory", "plenty"},
+		`{resources: {requests: {cpu: -1}}}`:                     {"/resources/requests/cpu"},
+		`{resources: {requests: {cpu: "-1"}}}`:                   {"/resources/requests/cpu"},
+		`{resources: {requests: {memory: 64 Mi}}}`:               {"/resources/requests/memory"},
+		`{resources: {requests: {memory: 64mi}}}`:                {"/resources/requests/memory"},
+		`{reporter: {resources: {limits: {memory: ""}}}}`:        {"/reporter/resources/limits/memory"},
+		`{reporter: {affinity: {nodeAfinity: {}}}}`:              {"/reporter/affinity", "nodeAfinity"},
+		`{reporter: {podDisruptionBudget: {minAvailable: 1}}}`:   {"/reporter/podDisruptionBudget", "minAvailable"},
+		`{namespaceOverride: a.b}`:                               {"/namespaceOverride"},
+		`{runbookURL: wiki/dupip}`:                               {"/runbookURL"},
+		`{extraVolumes: [{secret: {secretName: x}}]}`:            {"/extraVolumes/0", "name"},
+		`{revisionHistoryLimit: -1}`:                             {"/revisionHistoryLimit"},
+		`{podMonitor: {scrapeTimeout: 10}}`:                      {"/podMonitor/scrapeTimeout", "want string"},
+		`{podMonitor: {relabelings: [{target_label: x}]}}`:       {"/podMonitor/relabelings/0", "target_label"},
+		`{podMonitor: {metricRelabelings: [{action: remove}]}}`:  {"/podMonitor/metricRelabelings/0/action"},
 		`{updateStrategy: {type: Recreate}}`:                     {"/updateStrategy/type", "RollingUpdate"},
 		`{updateStrategy: {rollingUpdate: {maxSurge: 1}}}`:       {"/updateStrategy/rollingUpdate", "maxSurge"},
 		`{updateStrategy: {rollingUpdate: {maxUnavailable: 0}}}`: {"/updateStrategy/rollingUpdate/maxUnavailable"},
@@ -114,8 +133,9 @@ func TestChartOfARelease(t *testing.T) {
 	if _, err := helm.Run(t.Context(), "", "package", chartDir, "--version", "9.9.9", "--app-version", "9.9.9", "--destination", dir); err != nil {
 		t.Fatal(err)
 	}
-	template := []string{"template", "dupip", filepath.Join(dir, "dupip-9.9.9.tgz"), "--values", "testdata/key.yaml", "--kube-version", "1.30"}
-	if text, err := helm.Run(t.Context(), "", template...); err != nil || !strings.Contains(text, "image: localhost/dupip:9.9.9\n") {
+	template := []string{"template", "dupip", filepath.Join(dir, "dupip-9.9.9.tgz"), "--values", "testdata/key.yaml", "--kube-version", "1.30", "--set", "prometheusRule.enabled=true"}
+	text, err := helm.Run(t.Context(), "", template...)
+	if err != nil || !strings.Contains(text, "image: localhost/dupip:9.9.9\n") || !strings.Contains(text, "/blob/v9.9.9/deploy/RUNBOOK.md#") || strings.Contains(text, "/blob/main/") {
 		t.Errorf("%v\n%s", err, text)
 	}
 	if _, err := helm.Run(t.Context(), "", append(template, "--set", "image.tag=dev")...); err == nil || !strings.Contains(err.Error(), "--reset-then-reuse-values") {

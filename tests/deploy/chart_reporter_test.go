@@ -8,7 +8,9 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -17,6 +19,8 @@ import (
 // reporterObjects are those of reporter.enabled.
 type reporterObjects struct {
 	set            *appsv1.StatefulSet
+	budget         *policyv1.PodDisruptionBudget
+	lease          *coordinationv1.Lease
 	account        *corev1.ServiceAccount
 	clusterRole    *rbacv1.ClusterRole
 	clusterBinding *rbacv1.ClusterRoleBinding
@@ -29,9 +33,12 @@ func (o *reporterObjects) all() []metav1.Object {
 	if o.set == nil {
 		return nil
 	}
-	all := []metav1.Object{o.set, o.account, o.clusterRole, o.clusterBinding, o.role, o.binding}
+	all := []metav1.Object{o.set, o.account, o.clusterRole, o.clusterBinding, o.role, o.binding, o.lease}
 	if o.monitor != nil {
 		all = append(all, o.monitor)
+	}
+	if o.budget != nil {
+		all = append(all, o.budget)
 	}
 	return all
 }
@@ -152,8 +159,11 @@ func checkReporter(t *testing.T, all *chartObjects) {
 		{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch", "list"}},
 	}, bookRules(t, strings.TrimPrefix(c.Args[i], "--books="))...))
 	equal(t, "role", o.role.Rules, []rbacv1.PolicyRule{
-		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{o.lease.Name}, Verbs: []string{"get", "update"}},
 	})
+	if !slices.Contains(c.Args, "--lease="+o.lease.Name) {
+		t.Errorf("%q does not name the Lease %s", c.Args, o.lease.Name)
+	}
 	account := []rbacv1.Subject{{Kind: "ServiceAccount", Name: o.account.Name, Namespace: o.account.Namespace}}
 	equal(t, "subjects", o.clusterBinding.Subjects, account)
 	equal(t, "subjects", o.binding.Subjects, account)

@@ -23,6 +23,7 @@ import (
 // values, the objects have to pass checkChart.
 type rendering struct {
 	release, namespace string // default: dupip, in one of the same name
+	inNamespace        string // where its objects are, if elsewhere
 	values             string
 	want               func(*testing.T, *chartObjects)
 }
@@ -64,16 +65,39 @@ var renderings = map[string]rendering{
 		equal(t, "name", o.daemons.Name, "dupip-finder")
 		equal(t, "account", o.account.Name, "nobody")
 	}},
+	"another namespace": {values: `{namespaceOverride: net, reporter: {enabled: true}, podMonitor: {enabled: true}}`, inNamespace: "net", want: checkReporter},
+	"a reporter with everything": {
+		values: `{reporter: {enabled: true, priorityClassName: high, podAnnotations: {a: "1"}, podDisruptionBudget: {enabled: true},
+affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: pool, operator: Exists}]}]}}}}}`,
+		want: func(t *testing.T, o *chartObjects) {
+			pod := o.reporter.set.Spec.Template
+			if pod.Spec.PriorityClassName != "high" || pod.Annotations["a"] != "1" || pod.Spec.Affinity.NodeAffinity == nil || pod.Spec.Affinity.PodAntiAffinity == nil {
+				t.Errorf("%+v", pod)
+			}
+			equal(t, "who is spared", o.reporter.budget.Spec.Selector.MatchLabels, o.reporter.set.Spec.Selector.MatchLabels)
+			equal(t, "how many may be missing", o.reporter.budget.Spec.MaxUnavailable.IntValue(), 1)
+		},
+	},
+	"reporters together": {
+		values: `{reporter: {enabled: true, affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: []}}}}`,
+		want: func(t *testing.T, o *chartObjects) {
+			if apart := o.reporter.set.Spec.Template.Spec.Affinity.PodAntiAffinity; len(apart.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
+				t.Errorf("%+v", apart)
+			}
+		},
+	},
 	"a whole name": {values: `{fullnameOverride: finder}`, want: func(t *testing.T, o *chartObjects) {
 		equal(t, "name", o.daemons.Name, "finder")
 	}},
 	"a long name": {release: "r" + strings.Repeat("-long", 10), values: `{nameOverride: ` + strings.Repeat("n", 63) + `}`},
 	"image": {
-		values: `{image: {repository: "registry.example:5000/net/dupip", tag: "1.2", pullPolicy: Always, pullSecrets: [one, two]}}`,
+		values: `{image: {repository: "registry.example:5000/net/dupip", tag: "1.2", pullPolicy: Always}, imagePullSecrets: [one, {name: two}]}`,
 		want: func(t *testing.T, o *chartObjects) {
 			equal(t, "image", o.container().Image, "registry.example:5000/net/dupip:1.2")
 			equal(t, "policy", o.container().ImagePullPolicy, corev1.PullAlways)
-			equal(t, "secrets", o.pod().ImagePullSecrets, []corev1.LocalObjectReference{{Name: "one"}, {Name: "two"}})
+			for _, pod := range []*corev1.PodSpec{o.pod(), &o.drill.Spec.Template.Spec} {
+				equal(t, "secrets", pod.ImagePullSecrets, []corev1.LocalObjectReference{{Name: "one"}, {Name: "two"}})
+			}
 		},
 	},
 	"image by digest": {
@@ -137,10 +161,15 @@ affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeS
 	},
 	"more of everything": {
 		values: `{podAnnotations: {a: "1"}, podLabels: {team: net}, serviceAccount: {annotations: {b: "2"}},
-extraArgs: [--log-format=json], extraEnv: [{name: GOMEMLIMIT, value: 200MiB}]}`,
+extraArgs: [--log-format=json], extraEnv: [{name: GOMEMLIMIT, value: 200MiB}], revisionHistoryLimit: 3,
+extraVolumes: [{name: ca, secret: {secretName: ca}}], extraVolumeMounts: [{name: ca, mountPath: /etc/ca, readOnly: true}]}`,
 		want: func(t *testing.T, o *chartObjects) {
 			equal(t, "annotations", o.daemons.Spec.Template.Annotations, map[string]string{"a": "1"})
 			equal(t, "label", o.daemons.Spec.Template.Labels["team"], "net")
+			equal(t, "history", *o.daemons.Spec.RevisionHistoryLimit, int32(3))
+			if m, v, err := o.mount("/etc/ca"); err != nil || !m.ReadOnly || v.Secret.SecretName != "ca" {
+				t.Errorf("%+v, %+v: %v", m, v, err)
+			}
 			equal(t, "account's annotations", o.account.Annotations, map[string]string{"b": "2"})
 			equal(t, "arguments", o.container().Args, []string{"agent", "--log-format=json"})
 			if !slices.Contains(o.container().Env, corev1.EnvVar{Name: "GOMEMLIMIT", Value: "200MiB"}) {
@@ -149,16 +178,21 @@ extraArgs: [--log-format=json], extraEnv: [{name: GOMEMLIMIT, value: 200MiB}]}`,
 		},
 	},
 	"watched": {
-		values: `{podMonitor: {enabled: true, interval: 15s, labels: {release: prometheus}}, prometheusRule: {enabled: true, labels: {role: alerts}}}`,
+		values: `{podMonitor: {enabled: true, interval: 15s, scrapeTimeout: 9s, labels: {release: prometheus}, relabelings: [{action: replace, targetLabel: rack, replacement: "7"}],
+metricRelabelings: [{action: labeldrop, regex: node}]}, runbookURL: "https://wiki.example/dupip", prometheusRule: {enabled: true, labels: {role: alerts}}}`,
 		want: func(t *testing.T, o *chartObjects) {
 			equal(t, "label", o.monitor.Labels["release"], "prometheus")
 			equal(t, "label", o.rule.Labels["role"], "alerts")
-			if n := len(o.monitor.Spec.PodMetricsEndpoints[0].RelabelConfigs); n != 1 {
-				t.Errorf("%d relabelings", n)
+			endpoint := o.monitor.Spec.PodMetricsEndpoints[0]
+			if relabel := endpoint.RelabelConfigs; len(relabel) != 2 || relabel[0].TargetLabel != "job" || relabel[1].TargetLabel != "rack" {
+				t.Errorf("relabelings %+v", relabel)
+			}
+			if relabel := endpoint.MetricRelabelConfigs; len(relabel) != 1 || relabel[0].Regex != "node" || endpoint.ScrapeTimeout != "9s" {
+				t.Errorf("%+v", endpoint)
 			}
 			equal(t, "interval", o.monitor.Spec.PodMetricsEndpoints[0].Interval, "15s")
 			var want *monitoringv1.PrometheusRuleSpec
-			if err := strictly([]byte(inRelease(readChartFile(t, alertsPath))), &want); err != nil {
+			if err := strictly([]byte(strings.ReplaceAll(inRelease(readChartFile(t, alertsPath)), strings.TrimSuffix(runbookURL, "#"), "https://wiki.example/dupip")), &want); err != nil {
 				t.Fatalf("deploy/alerts.yaml as a PrometheusRule: %v", err)
 			}
 			if len(want.Groups) == 0 {
@@ -257,7 +291,7 @@ func TestChart(t *testing.T) {
 			if r.want != nil {
 				r.want(t, o)
 			}
-			checkChart(t, o, release, namespace)
+			checkChart(t, o, release, or(r.inNamespace, namespace))
 			checkDrill(t, o, release)
 		})
 	}
