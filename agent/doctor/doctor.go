@@ -19,42 +19,21 @@ import (
 	"github.com/dupip/dupip/document"
 )
 
-// Status is the outcome of a check.
-type Status string
+// The parts of a report, by short names.
+type (
+	// Status is the outcome of a check.
+	Status = document.DoctorStatus
+	// Check is one thing that was examined.
+	Check = document.DoctorCheck
+)
 
 // The outcomes.
 const (
-	OK Status = "ok"
-	// Warn: the agent runs, but loses something.
-	Warn Status = "warn"
-	// Fail: the agent does not start, or misses duplicates.
-	Fail Status = "fail"
-	// Skip: not examined, because it does not apply or a permission is missing.
-	Skip Status = "skip"
+	OK   = document.DoctorOK
+	Warn = document.DoctorWarn
+	Fail = document.DoctorFail
+	Skip = document.DoctorSkip
 )
-
-// Check is one thing that was examined.
-type Check struct {
-	Name    string `json:"name"`
-	Status  Status `json:"status"`
-	Finding string `json:"finding"`
-	// Advice is empty for [OK] and most of [Skip].
-	Advice string `json:"advice,omitzero"`
-}
-
-// Summary counts the checks by outcome.
-type Summary struct {
-	OK       int `json:"ok"`
-	Warnings int `json:"warnings"`
-	Failures int `json:"failures"`
-	Skipped  int `json:"skipped"`
-}
-
-// Report is the result of [Run]. Later checks depend on earlier ones, so solve the first failure first.
-type Report struct {
-	Checks  []Check `json:"checks"`
-	Summary Summary `json:"summary"`
-}
 
 // Options are the settings of the agent, as its flags have them. Version is that of this program, to be compared with the agent's.
 type Options struct {
@@ -136,16 +115,14 @@ var checks = slices.Concat([]check{
 
 // Run examines the node from the calling process's namespaces, in about a second. It abandons a check
 // after 5 s. When ctx ends, the remaining checks fail.
-func Run(ctx context.Context, opts Options) Report {
+func Run(ctx context.Context, opts Options) document.DoctorReport {
 	known := gather(ctx, opts)
-	counts := make(map[Status]int)
 	var all []Check
 	for _, c := range checks {
 		f := examine(ctx, c, known)
-		counts[f.Status]++
-		all = append(all, Check{c.name, f.Status, sanitize(f.Finding), sanitize(f.Advice)})
+		all = append(all, Check{Name: c.name, Status: f.Status, Finding: sanitize(f.Finding), Advice: sanitize(f.Advice)})
 	}
-	return Report{all, Summary{OK: counts[OK], Warnings: counts[Warn], Failures: counts[Fail], Skipped: counts[Skip]}}
+	return document.NewDoctorReport(all)
 }
 
 // examine runs one check.

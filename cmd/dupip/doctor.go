@@ -1,15 +1,10 @@
 package main
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"github.com/dupip/dupip/agent/doctor"
-	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/cmd/internal/query"
-	"github.com/dupip/dupip/document/say"
 	"github.com/dupip/dupip/gossip/members"
 	"github.com/dupip/dupip/gossip/transport"
 )
@@ -37,47 +32,12 @@ Run it as root where the agent runs: on the node, or in the agent's container. G
 				KeyFile: f.members.KeyFile, NeedsKey: members.CheckKey(members.Options{Bind: f.members.Bind}) != nil,
 				CountKeys: transport.CountKeys, CheckPort: checkPort, Resolve: members.Resolve,
 			})
-			out := cmd.OutOrStdout()
-			if done, err := p.Output.Encode(out, report, false); err != nil {
-				return err
-			} else if !done {
-				printReport(p.Printer(cmd), report)
-			}
-			if report.Summary.Failures > 0 {
-				return query.ExitError(1)
-			}
-			return nil
+			return p.ShowDoctor(cmd, report)
 		},
 	}
 	p.AddOutput(cmd)
 	f.addTo(cmd)
 	return cmd
-}
-
-// printReport prints a line for each check, and below it what to do.
-func printReport(p *cli.Printer, report doctor.Report) {
-	const name, outcome = 14, 6
-	const short = 30
-	said := make(map[string]string) // sentences, by the check that said them first
-	once := func(check, sentence string) string {
-		if first := said[sentence]; first != "" && len(sentence) > short {
-			return "as for \"" + first + "\""
-		}
-		said[sentence] = check
-		return sentence
-	}
-	for _, check := range report.Checks {
-		p.Entry(name+outcome, fmt.Sprintf("%-*s%s", name, check.Name, p.Paint(string(check.Status))), once(check.Name, check.Finding))
-		if check.Advice != "" {
-			p.Entry(name+outcome+2, strings.Repeat(" ", name+outcome)+"→", once(check.Name, check.Advice))
-		}
-	}
-	s := report.Summary
-	fmt.Fprintf(p.Out, "\n%d ok, %s, %s", s.OK, say.Plural(s.Warnings, "warning", "warnings"), say.Plural(s.Failures, "failure", "failures"))
-	if s.Skipped > 0 {
-		fmt.Fprintf(p.Out, ", %d skipped", s.Skipped)
-	}
-	fmt.Fprintln(p.Out)
 }
 
 // checkPort listens for gossip for a moment, and returns why the agent could not.

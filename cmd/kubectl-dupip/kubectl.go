@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,9 +12,6 @@ import (
 	"strings"
 	"time"
 )
-
-// reporters selects the pods of reporters, whatever the release is called.
-const reporters = "dupip.io/component=reporter"
 
 const (
 	// hintAfter is when people, who do not see what kubectl prints, are told that it may want them to log in.
@@ -58,54 +53,6 @@ func (p *plugin) command(ctx context.Context, args ...string) (*exec.Cmd, *messa
 	cmd, stderr := exec.CommandContext(ctx, cmp.Or(os.Getenv("KUBECTL"), "kubectl"), args...), new(messages)
 	cmd.Stderr, cmd.WaitDelay = stderr, endTime
 	return cmd, stderr
-}
-
-// pods names the pods of reporters that are ready.
-func (p *plugin) pods(ctx context.Context) ([]string, error) {
-	cmd, stderr := p.command(ctx, "get", "pods", "--selector="+reporters, "--output=json")
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stdin = &out, os.Stdin // it may ask who somebody is
-	slow := time.AfterFunc(hintAfter, func() {
-		fmt.Fprintln(os.Stderr, "kubectl takes long; if it wants you to log in, do so by \"kubectl auth whoami\" first")
-	})
-	defer slow.Stop()
-	if err := cmd.Run(); err != nil {
-		return nil, p.failure(ctx, err, stderr)
-	}
-	return p.ready(out.Bytes())
-}
-
-// ready returns the names of pods that are ready, of a list as kubectl prints it.
-func (p *plugin) ready(list []byte) (names []string, err error) {
-	var pods struct {
-		Items []struct {
-			Metadata struct {
-				Name              string
-				DeletionTimestamp *time.Time
-			}
-			Status struct {
-				Conditions []struct{ Type, Status string }
-			}
-		}
-	}
-	if err := json.Unmarshal(list, &pods); err != nil {
-		return nil, fmt.Errorf("reading kubectl's list of pods: %w", err)
-	}
-	for _, pod := range pods.Items {
-		for _, c := range pod.Status.Conditions {
-			if c.Type == "Ready" && c.Status == "True" && pod.Metadata.DeletionTimestamp == nil {
-				names = append(names, pod.Metadata.Name)
-			}
-		}
-	}
-	switch {
-	case len(pods.Items) == 0:
-		return nil, fmt.Errorf("no reporter is in namespace %s: install it (helm -n %[1]s upgrade dupip deploy/chart --reset-then-reuse-values --set reporter.enabled=true), "+
-			"or name dupip's namespace with --dupip-namespace", p.namespace)
-	case len(names) == 0:
-		return nil, fmt.Errorf("no reporter is ready, of %d in namespace %s: \"kubectl -n %[2]s describe pods -l %s\" says why", len(pods.Items), p.namespace, reporters)
-	}
-	return names, nil
 }
 
 var (

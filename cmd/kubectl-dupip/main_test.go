@@ -40,7 +40,11 @@ func TestMain(m *testing.M) {
 const script = `#!/bin/sh
 echo "$@" >>"$DIR/calls"
 case "$1" in
-get) cat "$DIR/pods"; cat "$DIR/said" >&2; exit "$(cat "$DIR/code")" ;;
+get) cat "$DIR/$2"; cat "$DIR/said" >&2; exit "$(cat "$DIR/code")" ;;
+exec) cat "$DIR/report-$2" || cat >&2 <<'END'
+Error from server (Forbidden): pods "a" is forbidden: User "alice" cannot create resource "pods/exec" in API group "" in the namespace "dupip"
+END
+	exit 1 ;;
 port-forward)
 	case "$2" in
 	pod/broken) echo "error: lost connection to pod" >&2; exit 1 ;;

@@ -6,12 +6,10 @@ import (
 	"encoding"
 	"encoding/json"
 	"reflect"
-	"strings"
 	"time"
 
 	"github.com/invopop/jsonschema"
 
-	"github.com/dupip/dupip/agent/doctor"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/document"
 )
@@ -37,15 +35,15 @@ var documents = []any{
 	document.Nodes{},
 	document.Status{},
 	document.Version{},
-	doctor.Report{},
+	document.DoctorReport{},
 }
 
 // Make returns the schema. A strict one allows no other fields than those of this version. Its descriptions are the comments in the
 // Go sources; tests is the path of the folder of the tests, empty for a schema without descriptions.
 func Make(strict bool, tests string) ([]byte, error) {
-	r := jsonschema.Reflector{Anonymous: true, AllowAdditionalProperties: !strict, Namer: name, Mapper: scalar}
+	r := jsonschema.Reflector{Anonymous: true, AllowAdditionalProperties: !strict, Mapper: scalar}
 	if tests != "" {
-		for _, dir := range []string{"/../document", "/../detector/cluster", "/../agent/doctor"} {
+		for _, dir := range []string{"/../document", "/../detector/cluster"} {
 			if err := r.AddGoComments("github.com/dupip/dupip/tests", tests+dir, jsonschema.WithFullComment()); err != nil {
 				return nil, err
 			}
@@ -60,7 +58,7 @@ func Make(strict bool, tests string) ([]byte, error) {
 		for name, definition := range s.Definitions {
 			all.Definitions[name] = definition
 		}
-		all.AnyOf = append(all.AnyOf, &jsonschema.Schema{Ref: "#/$defs/" + name(reflect.TypeOf(doc))})
+		all.AnyOf = append(all.AnyOf, &jsonschema.Schema{Ref: "#/$defs/" + reflect.TypeOf(doc).Name()})
 	}
 	data, err := json.MarshalIndent(all, "", "  ")
 	return append(data, '\n'), err
@@ -77,12 +75,4 @@ func scalar(t reflect.Type) *jsonschema.Schema {
 		return &jsonschema.Schema{Type: "string"}
 	}
 	return nil
-}
-
-// name tells doctor's status from the agent's.
-func name(t reflect.Type) string {
-	if strings.HasSuffix(t.PkgPath(), "/doctor") {
-		return "Doctor" + t.Name()
-	}
-	return t.Name()
 }
