@@ -1,12 +1,9 @@
 package query
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,7 +29,7 @@ type collected struct {
 }
 
 func newCapture(p *Program) *cobra.Command {
-	var file string
+	var file ArchiveFile
 	cmd := &cobra.Command{
 		Use:   "capture IP|ID",
 		Short: "Write what is known of a conflict into one file, with packets of all holders",
@@ -44,8 +41,8 @@ func newCapture(p *Program) *cobra.Command {
   dupip capture 10.0.0.1 -o - | ssh jump tar -tz`),
 		Args: OneArgument("capture needs one IP address, or the id of a conflict", "10.0.0.1"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if _, err := os.Lstat(file); file != "" && file != "-" && err == nil {
-				return fmt.Errorf("%s is there already: name another file with -o", file)
+			if err := file.Check(); err != nil {
+				return err
 			}
 			client, err := p.Client(cmd)
 			if err != nil {
@@ -56,28 +53,19 @@ func newCapture(p *Program) *cobra.Command {
 				return err
 			}
 			name := fmt.Sprintf("dupip-%s-%s", strings.ReplaceAll(c.ip.String(), ":", "-"), c.at.Format("20060102T150405Z"))
-			file = cmp.Or(file, name+".tar.gz")
 			archive, err := p.archive(name, c)
 			if err != nil {
 				return err
 			}
-			out := cmd.OutOrStdout()
-			if file == "-" {
-				_, err = out.Write(archive)
-				out = cmd.ErrOrStderr()
-			} else {
-				err = writeNew(file, archive)
-			}
+			out, written, err := file.Write(cmd, name, archive)
 			if err == nil {
-				c.print(p.printer(out), file)
+				c.print(p.printer(out), written)
 			}
 			return err
 		},
 		ValidArgsFunction: completeAddress(p),
 	}
-	// Not --output: the variable of that is a format.
-	cmd.Flags().StringVarP(&file, "file", "o", "", "the `file` to write, which must not be there yet; - is standard output (default: dupip-IP-TIME.tar.gz)")
-	CompletePaths(cmd, "file")
+	file.Flag(cmd, "dupip-IP-TIME.tar.gz")
 	p.Flags(cmd)
 	return cmd
 }
@@ -230,17 +218,4 @@ func (c *collected) uncaptured() (names []string) {
 		}
 	}
 	return names
-}
-
-// writeNew writes a new file that only its owner reads, or none.
-func writeNew(name string, data []byte) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return fmt.Errorf("%w; name another file with -o, or - for standard output", err)
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Close()); err != nil {
-		_ = os.Remove(name)
-	}
-	return err
 }
