@@ -50,7 +50,7 @@ func (p *plugin) command(ctx context.Context, args ...string) (*exec.Cmd, *messa
 			args = append(args, "--"+flag.name+"="+value)
 		}
 	}
-	cmd, stderr := exec.CommandContext(ctx, cmp.Or(os.Getenv("KUBECTL"), "kubectl"), args...), new(messages)
+	cmd, stderr := exec.CommandContext(ctx, cmp.Or(os.Getenv("KUBECTL"), "kubectl"), args...), &messages{most: maxMessages}
 	cmd.Stderr, cmd.WaitDelay = stderr, endTime
 	return cmd, stderr
 }
@@ -69,7 +69,7 @@ func (p *plugin) failure(ctx context.Context, err error, stderr *messages) error
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		return errors.New("kubectl was not found: put it into a folder of PATH, or name it with the variable KUBECTL")
 	}
-	text := string(*stderr)
+	text := string(stderr.text)
 	if m := forbidden.FindStringSubmatch(text); m != nil {
 		return fmt.Errorf("%w: you may not %s %s in namespace %s; deploy/README.md of dupip has a Role for \"kubectl dupip\"", errForbidden, m[1], m[2], p.namespace)
 	}
@@ -77,14 +77,17 @@ func (p *plugin) failure(ctx context.Context, err error, stderr *messages) error
 	return fmt.Errorf("kubectl: %s", cmp.Or(strings.TrimPrefix(lines[len(lines)-1], "error: "), err.Error()))
 }
 
-// messages are the end of what kubectl says to people: why it fails, as a rule.
-type messages []byte
+// messages are the end of what kubectl says, up to most bytes: to people, why it fails, as a rule.
+type messages struct {
+	text []byte
+	most int
+}
 
 const maxMessages = 16 << 10
 
 // Write implements [io.Writer].
 func (m *messages) Write(text []byte) (int, error) {
-	*m = append(*m, text...)
-	*m = (*m)[max(len(*m)-maxMessages, 0):]
+	m.text = append(m.text, text...)
+	m.text = m.text[max(len(m.text)-m.most, 0):]
 	return len(text), nil
 }

@@ -94,6 +94,6 @@ Exit codes: 0 done; 1 failed; 3 with --exit-code, if there is a conflict or a fi
 		}
 		return check(cmd, args)
 	}
-	root.AddCommand(query.NewUI(&p.Program, "", "port of this machine", p.serve), p.newDoctor())
+	root.AddCommand(query.NewUI(&p.Program, "", "port of this machine", p.serve), p.newDoctor(), p.newSysdump())
 	return root
 }

@@ -41,6 +41,8 @@ const script = `#!/bin/sh
 echo "$@" >>"$DIR/calls"
 case "$1" in
 get) cat "$DIR/$2"; cat "$DIR/said" >&2; exit "$(cat "$DIR/code")" ;;
+version) echo "{}" ;;
+logs) cat "$DIR/log" ;;
 exec) cat "$DIR/report-$2" || cat >&2 <<'END'
 Error from server (Forbidden): pods "a" is forbidden: User "alice" cannot create resource "pods/exec" in API group "" in the namespace "dupip"
 END
@@ -317,7 +319,7 @@ func TestArguments(t *testing.T) {
 	if _, err := k.dupip("explain"); err == nil || err.Error() != "explain needs one IP address, or the name of one pod: kubectl dupip explain 10.0.0.1" {
 		t.Error(err)
 	}
-	for _, args := range []string{"", "conflicts", "bindings", "nodes", "explain", "capture", "status", "audit", "ui", "version"} {
+	for _, args := range []string{"", "conflicts", "bindings", "nodes", "explain", "capture", "status", "audit", "ui", "version", "doctor", "sysdump"} {
 		out, err := k.dupip(append(strings.Fields(args), "--help")...)
 		_, examples, _ := strings.Cut(out, "Examples:\n")
 		examples, _, _ = strings.Cut(examples, "\n\n")

@@ -30,6 +30,7 @@ type object struct {
 		Phase, Reason, Message string
 		Conditions             []struct{ Type, Status, Reason, Message string }
 		ContainerStatuses      []struct {
+			RestartCount     int
 			State, LastState struct {
 				Waiting    *struct{ Reason, Message string }
 				Running    *struct{ StartedAt time.Time }
@@ -97,6 +98,11 @@ func (o object) ready() bool {
 // running reports whether programs can be run in a pod's container.
 func (o object) running() bool {
 	return len(o.Status.ContainerStatuses) > 0 && o.Status.ContainerStatuses[0].State.Running != nil
+}
+
+// restarted reports whether a container ran before the present one.
+func (o object) restarted() bool {
+	return len(o.Status.ContainerStatuses) > 0 && o.Status.ContainerStatuses[0].RestartCount > 0
 }
 
 // why says why a pod is not ready.
