@@ -193,7 +193,7 @@ func (a *Agent) assemble(c *config.Config) error {
 	a.loop = l
 	a.watcher.SetIgnore(c.Ignored)
 	l.Table.Origins.Restore(predecessor.Interfaces)
-	l.report.Restore(predecessor.Books, predecessor.Facts)
+	l.report.Restore(predecessor.Books, predecessor.Facts, predecessor.Acks)
 	l.Configure(c)
 	l.restore(predecessor.Snapshot)
 	return nil

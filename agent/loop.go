@@ -148,7 +148,7 @@ func (l *loop) event(e detector.Event) {
 // save passes the state to the store; it does not wait for the disk.
 func (l *loop) save() {
 	s := state.State{Snapshot: l.Detector.Snapshot(), Interfaces: l.Table.Origins.Saved(l.Table.Ready())}
-	s.Books, s.Facts = l.report.Kept(s.Snapshot)
+	s.Books, s.Facts, s.Acks = l.report.Kept(s.Snapshot)
 	l.store.Save(s)
 }
 

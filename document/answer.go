@@ -231,6 +231,9 @@ func (c *Conflict) saidBy(node, boot string) bool {
 	// Of a report that was too long, the holder is missing that shows that it is no drill.
 	c.Judgement, c.Drill = nil, c.Drill && made.IsDrill()
 	c.Shared = min(max(c.Shared, 0), maxShared)
+	if c.Acknowledged != nil && (c.Acknowledged.Check() != nil || c.State != detector.Confirmed) {
+		c.Acknowledged = nil
+	}
 	checkFacts(c.Holders, cluster.NodeID(node, boot))
 	keep(&c.Routes, func(r *Route) bool {
 		r.Node, r.BootID, r.Ends, r.Policy = node, boot, false, false

@@ -26,6 +26,8 @@ type Conflict struct {
 	Drill bool `json:"drill,omitzero"`
 	// Pending is why a suspected conflict is not confirmed yet, a clause for people.
 	Pending string `json:"pending,omitzero" text:"sentence"`
+	// Acknowledged: somebody works on it.
+	Acknowledged *Ack `json:"acknowledged,omitzero"`
 	// Books are what the books of the holders' nodes say of the address, if they were read since there are two; when it is over, what they
 	// said at first.
 	Books []Book `json:"books,omitzero"`

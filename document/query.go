@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 )
 
 // ErrNoSuchNode is returned (wrapped) by a [Backend] if no node has the name in [Query].
@@ -27,6 +28,9 @@ type Query struct {
 	// "namespace/name".
 	Namespace, Pod, Network string
 	State                   string // of conflicts or nodes
+
+	// Ack is what somebody who works on the conflicts of IP says.
+	Ack cluster.Ack
 }
 
 // States are the values of [Query].State for documents that have it. With the state of resolved conflicts, All is implied.

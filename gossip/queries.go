@@ -43,7 +43,7 @@ type queries struct {
 // not answer before ctx ended, or whose answer was refused, and an error if it cannot ask anybody.
 func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(cluster.Member, []byte) error) (missing []cluster.Member, err error) {
 	if needsIP(asked.Kind) && !asked.IP.IsValid() {
-		return nil, errors.New("querying stories or captures: no address")
+		return nil, errors.New("a query about one address has none")
 	}
 	select {
 	case g.queries.own <- struct{}{}:
@@ -62,7 +62,7 @@ func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(clu
 
 // ask requests answers from members, and returns those that gave none.
 func (g *queries) ask(ctx context.Context, live []cluster.Member, asked cluster.Query, answer func(cluster.Member, []byte) error) (missing []cluster.Member) {
-	request := wire.Marshal(wire.Query{Kind: asked.Kind, IP: asked.IP, All: asked.All, Only: asked.Only})
+	request := wire.Marshal(wire.Query{Kind: asked.Kind, IP: asked.IP, All: asked.All, Only: asked.Only, Ack: asked.Ack})
 	rand.Shuffle(len(live), func(i, j int) { live[i], live[j] = live[j], live[i] })
 	var wg sync.WaitGroup
 	var mu sync.Mutex // of missing
@@ -97,7 +97,7 @@ func (g *queries) ask(ctx context.Context, live []cluster.Member, asked cluster.
 
 // needsIP reports whether queries of a kind are about one address.
 func needsIP(k cluster.QueryKind) bool {
-	return k == cluster.QueryStories || k == cluster.QueryCaptures
+	return k == cluster.QueryStories || k == cluster.QueryCaptures || k == cluster.QueryAck
 }
 
 // query requests the answer of one member.
@@ -132,7 +132,7 @@ func (g *queries) serve(ctx context.Context, request []byte) []byte {
 	var q wire.Query
 	unknown, err := wire.Unmarshal(request, &q)
 	g.count.field(unknown)
-	if err != nil || q.Kind < cluster.QueryBindings || q.Kind > cluster.QueryCaptures || needsIP(q.Kind) && !q.IP.IsValid() {
+	if err != nil || q.Kind < cluster.QueryBindings || q.Kind > cluster.QueryAck || needsIP(q.Kind) && !q.IP.IsValid() {
 		g.count.drop(dropMalformed)
 		return nil
 	}
@@ -142,7 +142,7 @@ func (g *queries) serve(ctx context.Context, request []byte) []byte {
 		return nil
 	}
 	answer := make(chan []byte, 1)
-	if !g.peers.deliver(cluster.Query{Kind: q.Kind, Answer: answer, Limit: transport.MaxReply, IP: q.IP, All: q.All, Only: q.Only}) {
+	if !g.peers.deliver(cluster.Query{Kind: q.Kind, Answer: answer, Limit: transport.MaxReply, IP: q.IP, All: q.All, Only: q.Only, Ack: q.Ack}) {
 		return nil
 	}
 	select {

@@ -78,6 +78,11 @@ func (c *Client) Status(ctx context.Context, q document.Query) (document.Status,
 	return get[document.Status](ctx, c, "/v1/status", q)
 }
 
+// Acknowledge says that somebody works on the conflicts of q.IP, by q.Ack, to all agents. It returns these conflicts.
+func (c *Client) Acknowledge(ctx context.Context, q document.Query) (document.Conflicts, error) {
+	return ask[document.Conflicts](ctx, c, http.MethodPost, "/v1/ack", q)
+}
+
 // WatchConflicts calls begun when the agent has accepted the watch, and then each for every event until ctx ends (nil), each
 // fails, or the agent ends the watch. With q.Cluster or q.Node it is about other nodes too, which are asked again and again.
 func (c *Client) WatchConflicts(ctx context.Context, q document.Query, begun func(), each func(document.ConflictEvent) error) error {
@@ -90,10 +95,14 @@ func (c *Client) WatchBindings(ctx context.Context, q document.Query, begun func
 }
 
 func get[T any](ctx context.Context, c *Client, path string, q document.Query) (T, error) {
+	return ask[T](ctx, c, http.MethodGet, path, q)
+}
+
+func ask[T any](ctx context.Context, c *Client, method, path string, q document.Query) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var doc T
-	response, err := c.do(ctx, path, valuesOf(q, path))
+	response, err := c.do(ctx, method, path, valuesOf(q, path))
 	if err != nil {
 		return doc, err
 	}
@@ -107,7 +116,7 @@ func get[T any](ctx context.Context, c *Client, path string, q document.Query) (
 func watch[T any](ctx context.Context, c *Client, path string, q document.Query, begun func(), each func(T) error) error {
 	query := valuesOf(q, path)
 	query.Set("watch", "1")
-	response, err := c.do(ctx, path, query)
+	response, err := c.do(ctx, http.MethodGet, path, query)
 	if err != nil {
 		return err
 	}
@@ -128,9 +137,9 @@ func watch[T any](ctx context.Context, c *Client, path string, q document.Query,
 	}
 }
 
-func (c *Client) do(ctx context.Context, path string, query url.Values) (*http.Response, error) {
+func (c *Client) do(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
 	target := url.URL{Scheme: "http", Host: c.host, Path: path, RawQuery: query.Encode()}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	request, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -6,8 +6,10 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/document"
 )
 
@@ -26,6 +28,7 @@ var parameters = map[string][]string{
 	"/v1/audit":     narrow,
 	"/v1/nodes":     {"state"},
 	"/v1/status":    {"node"},
+	"/v1/ack":       {"ip", "network", "by", "why", "seconds"},
 }
 
 // parseQuery reads the parameters of a request for a document, or for a watch.
@@ -37,8 +40,8 @@ func parseQuery(path string, values url.Values) (q document.Query, watch bool, e
 			return q, watch, fmt.Errorf("%q: no such parameter; %s has %s", name, path, strings.Join(known, ", "))
 		case len(given) > 1:
 			return q, watch, fmt.Errorf("%s: given %d times, once is possible", name, len(given))
-		case len(given[0]) > maxName:
-			return q, watch, fmt.Errorf("%s: at most %d bytes are possible", name, maxName)
+		case len(given[0]) > longest(name):
+			return q, watch, fmt.Errorf("%s: at most %d bytes are possible", name, longest(name))
 		}
 	}
 	for name, to := range map[string]*bool{"all": &q.All, "cluster": &q.Cluster, "watch": &watch} {
@@ -62,7 +65,7 @@ func parseQuery(path string, values url.Values) (q document.Query, watch bool, e
 	if err != nil {
 		return q, watch, err
 	}
-	if !q.IP.IsValid() && (path == "/v1/explain" || path == "/v1/captures") {
+	if !q.IP.IsValid() && slices.Contains([]string{"/v1/explain", "/v1/captures", "/v1/ack"}, path) {
 		return q, watch, errors.New("ip: an address is required, not a prefix")
 	}
 	q.Node, q.Namespace, q.Pod, q.Network, q.State = get("node"), get("namespace"), get("pod"), get("network"), get("state")
@@ -78,9 +81,25 @@ func parseQuery(path string, values url.Values) (q document.Query, watch bool, e
 			return q, watch, fmt.Errorf("since=%s: %w", text, err)
 		}
 	}
+	if q.Ack = (cluster.Ack{By: get("by"), Why: get("why")}); path == "/v1/ack" {
+		if q.Ack.Seconds, err = strconv.Atoi(get("seconds")); err != nil {
+			return q, watch, errors.New("seconds: a whole number is required, 0 to end an acknowledgement")
+		}
+		if err := (&document.Ack{By: q.Ack.By, Why: q.Ack.Why, Seconds: q.Ack.Seconds}).Check(); err != nil {
+			return q, watch, err
+		}
+	}
 	q.All = q.All || q.State == "resolved" || q.Since > 0
 	q.Cluster = q.Cluster || path == "/v1/explain" && get("cluster") == ""
 	return q, watch, nil
+}
+
+// longest is how many bytes a parameter may have.
+func longest(name string) int {
+	if name == "why" {
+		return document.MaxWhy
+	}
+	return maxName
 }
 
 // values returns the parameters of a request for a document, the reverse of parseQuery.
@@ -104,10 +123,13 @@ func valuesOf(q document.Query, path string) url.Values {
 	if q.Since > 0 {
 		set("since", q.Since.String())
 	}
+	if path == "/v1/ack" {
+		values.Set("seconds", strconv.Itoa(q.Ack.Seconds))
+	}
 	if path == "/v1/explain" && !q.Cluster {
 		set("cluster", "0") // of the cluster by default
 	}
-	for name, value := range map[string]string{"node": q.Node, "namespace": q.Namespace, "pod": q.Pod, "network": q.Network, "state": q.State} {
+	for name, value := range map[string]string{"node": q.Node, "namespace": q.Namespace, "pod": q.Pod, "network": q.Network, "state": q.State, "by": q.Ack.By, "why": q.Ack.Why} {
 		set(name, value)
 	}
 	return values

@@ -51,6 +51,12 @@ type Backend interface {
 	WatchConflicts(ctx context.Context) (<-chan document.ConflictEvent, error)
 }
 
+// Acknowledger is a [Backend] that can be told that somebody works on the conflicts of q.IP, by q.Ack. It returns the conflicts that
+// agents have of it, in which that is so from now on.
+type Acknowledger interface {
+	Acknowledge(ctx context.Context, q document.Query) (document.Conflicts, error)
+}
+
 // Listen opens the Unix socket with mode 0600, in a folder that nobody else enters if Listen or Kubernetes made it. It replaces
 // the socket file of a killed agent. The error is [ErrOccupied] if an agent answers there.
 func Listen(path string) (net.Listener, error) {
@@ -137,6 +143,7 @@ func NewHandler(backend Backend, polls int64) http.Handler {
 		"/v1/nodes":     answer(backend.Nodes),
 		"/v1/status":    answer(backend.Status),
 	}
+	acks, isAck := backend.(Acknowledger)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q, watch, err := parseQuery(r.URL.Path, r.URL.Query())
 		doc := documents[r.URL.Path]
@@ -144,7 +151,12 @@ func NewHandler(backend Backend, polls int64) http.Handler {
 			doc = watches[r.URL.Path]
 		}
 		switch {
-		case r.Method != http.MethodGet: // HEAD would occupy a watch
+		case r.URL.Path == "/v1/ack" && isAck && r.Method != http.MethodPost:
+			w.Header().Set("Allow", http.MethodPost)
+			fail(w, http.StatusMethodNotAllowed, fmt.Errorf("method %s: only POST is supported, because it changes what is shown", r.Method))
+		case r.URL.Path == "/v1/ack" && isAck && err == nil:
+			answer(acks.Acknowledge)(w, r, q)
+		case r.Method != http.MethodGet && r.URL.Path != "/v1/ack": // HEAD would occupy a watch
 			w.Header().Set("Allow", http.MethodGet)
 			fail(w, http.StatusMethodNotAllowed, fmt.Errorf("method %s: only GET is supported", r.Method))
 		case doc == nil:

@@ -262,9 +262,15 @@ func (r *Report) keepSaid(c detector.Conflict, read time.Time) bool {
 	return true
 }
 
-// Kept returns what is kept of these conflicts: what the books said, and the facts of holders. It forgets that of others. Call it in the
-// goroutine that owns the parts.
-func (r *Report) Kept(s detector.Snapshot) (map[string][]document.Book, map[string]map[detector.HolderID]*document.Facts) {
+// Kept returns what is kept of these conflicts: what the books said, the facts of holders, and who works on them. It forgets that of others.
+// Call it in the goroutine that owns the parts.
+func (r *Report) Kept(s detector.Snapshot) (map[string][]document.Book, map[string]map[detector.HolderID]*document.Facts, map[string]*document.Ack) {
+	acks := make(map[string]*document.Ack)
+	for _, c := range s.Open {
+		if a := r.acks[c.ID]; a != nil { // also one that has ended, which a reporter may say again; and while the conflict is verified after a restart
+			acks[c.ID] = a
+		}
+	}
 	said, known := make(map[string][]document.Book), make(map[string]map[detector.HolderID]*document.Facts)
 	for _, list := range [][]detector.Conflict{s.Open, s.History} {
 		for _, c := range list {
@@ -276,12 +282,13 @@ func (r *Report) Kept(s detector.Snapshot) (map[string][]document.Book, map[stri
 			}
 		}
 	}
-	r.causes.said, r.facts.known = said, known
-	return maps.Clone(said), maps.Clone(known)
+	r.causes.said, r.facts.known, r.acks = said, known, acks
+	return maps.Clone(said), maps.Clone(known), maps.Clone(acks)
 }
 
 // Restore restores what an earlier agent has kept. Call it before the agent runs.
-func (r *Report) Restore(said map[string][]document.Book, known map[string]map[detector.HolderID]*document.Facts) {
+func (r *Report) Restore(said map[string][]document.Book, known map[string]map[detector.HolderID]*document.Facts, acks map[string]*document.Ack) {
+	maps.Copy(r.acks, acks)
 	maps.Copy(r.causes.said, said)
 	maps.Copy(r.facts.known, known)
 }

@@ -66,6 +66,7 @@ func (v *view) conflict(c detector.Conflict) document.Conflict {
 	if c.State == detector.Suspected || doc.Drill {
 		return doc
 	}
+	doc.Acknowledged = v.ackOf(&c)
 	if c.State == detector.Confirmed {
 		for _, pair := range pairs(c.Holders) {
 			if n := v.shared[pair]; n > 1 {

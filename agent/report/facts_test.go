@@ -206,12 +206,12 @@ func TestFacts(t *testing.T) {
 		}
 	}
 	for _, c := range r.judged() {
-		said, known := r.Kept(detector.Snapshot{Open: []detector.Conflict{c}})
+		said, known, acks := r.Kept(detector.Snapshot{Open: []detector.Conflict{c}})
 		if len(known) != 1 || len(known[c.ID]) != 3 {
 			t.Errorf("kept: %+v", known)
 		}
 		r.Kept(detector.Snapshot{})
-		if r.Restore(said, known); len(r.facts.known[c.ID]) != 3 {
+		if r.Restore(said, known, acks); len(r.facts.known[c.ID]) != 3 {
 			t.Errorf("restored: %+v", r.facts.known)
 		}
 		r.Restore(r.Kept(detector.Snapshot{}))

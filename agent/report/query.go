@@ -139,7 +139,10 @@ func (r *Report) localAnswer(q cluster.Query) (a document.Answer) {
 				a.Bindings = append(a.Bindings, doc)
 			}
 		}
-	case cluster.QueryConflicts:
+	case cluster.QueryConflicts, cluster.QueryAck:
+		if q.Kind == cluster.QueryAck {
+			r.acknowledge(q)
+		}
 		all := r.Detector.Conflicts(q.All)
 		view := r.newView(all)
 		for _, c := range all {

@@ -96,7 +96,8 @@ type Report struct {
 	events       *eventLog
 	causes       causes
 	facts        facts
-	view         *view // a recent one
+	acks         map[string]*document.Ack // by the conflict's id; they do not change
+	view         *view                    // a recent one
 	viewPace     schedule.Pace
 	paths        *paths.Paths
 	shadows      shadows // of the goroutine that runs paths
@@ -134,6 +135,7 @@ func New(opts Options) *Report {
 		watches: make(map[chan document.ConflictEvent]bool),
 		events:  newEventLog(opts.Log, after),
 		facts:   facts{known: make(map[string]map[detector.HolderID]*document.Facts), after: func(wait time.Duration, f func()) { time.AfterFunc(wait, f) }},
+		acks:    make(map[string]*document.Ack),
 		causes:  causes{awaited: make(map[string]detector.Conflict), said: make(map[string][]document.Book)},
 		routing: semaphore.NewWeighted(maxRoutedQueries), stating: semaphore.NewWeighted(maxRoutedQueries), answering: semaphore.NewWeighted(maxRoutedQueries), encoding: make(chan struct{}, maxRoutedQueries),
 		lookup: route.To, watch: route.Watch, segmentLines: rate.NewLimiter(rate.Every(10*time.Second), 20),

@@ -69,7 +69,7 @@ func decode(data []byte) (contents, error) {
 			len(f.Open), len(f.History), len(f.Former), len(f.Interfaces))
 	}
 	c := contents{header: f.header, State: State{
-		Books: make(map[string][]document.Book), Facts: make(map[string]map[detector.HolderID]*document.Facts),
+		Books: make(map[string][]document.Book), Facts: make(map[string]map[detector.HolderID]*document.Facts), Acks: make(map[string]*document.Ack),
 	}}
 	conflicts := func(from []json.RawMessage, open bool) []detector.Conflict {
 		list, invalid := decodeList(from, func(doc *document.Conflict) (detector.Conflict, error) {
@@ -80,6 +80,9 @@ func decode(data []byte) (contents, error) {
 			}
 			if known := factsOf(doc); err == nil && len(known) > 0 {
 				c.Facts[doc.ID] = known
+			}
+			if a := doc.Acknowledged; err == nil && open && a != nil && a.Check() == nil {
+				c.Acks[doc.ID] = a
 			}
 			return made, err
 		})
@@ -159,7 +162,7 @@ func encode(s State, opts Options) []byte {
 	conflict := func(c detector.Conflict) document.Conflict {
 		c.Holders = c.Holders[:min(len(c.Holders), document.MaxHolders)]
 		doc := cleaned(document.NewConflict(c))
-		doc.Books = s.Books[c.ID] // clean already, and not ours to change
+		doc.Books, doc.Acknowledged = s.Books[c.ID], s.Acks[c.ID] // clean already, and not ours to change
 		for i, b := range c.Holders {
 			doc.Holders[i].Facts = s.Facts[c.ID][b.Holder.ID]
 		}

@@ -71,6 +71,8 @@ type State struct {
 	Books map[string][]document.Book
 	// Facts are what was known of holders, by the id of the conflict. They are clean and do not change.
 	Facts map[string]map[detector.HolderID]*document.Facts
+	// Acks say who works on conflicts, by the id of the conflict. They are clean and do not change.
+	Acks map[string]*document.Ack
 }
 
 type status struct {

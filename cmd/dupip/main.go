@@ -8,6 +8,7 @@ import (
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/cmd/internal/query"
+	"github.com/dupip/dupip/document"
 )
 
 // version is set at build time by -ldflags "-X main.version=…".
@@ -56,8 +57,17 @@ Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-cod
 		}
 		return check(cmd, args)
 	}
-	root.AddCommand(newAgent(), newConfig(p), newDoctor(p), newDrill(p), newUI(p))
+	root.AddCommand(newAgent(), newConfig(p), newDoctor(p), newDrill(p), newUI(p), query.NewAck(&p.Program, p.acknowledge))
 	return root
+}
+
+// acknowledge has the agent tell the others.
+func (p *program) acknowledge(cmd *cobra.Command, q document.Query) (doc document.Conflicts, err error) {
+	client, err := p.Client(cmd)
+	if err != nil {
+		return doc, err
+	}
+	return client.Acknowledge(cmd.Context(), q)
 }
 
 // addSocket adds the flag of commands that query an agent.

@@ -31,17 +31,6 @@ var passed = []struct{ name, usage string }{
 	{"request-timeout", "`time` that a request of kubectl to the API server may take"},
 }
 
-// plain matches words that no shell changes.
-var plain = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
-
-// quoted is a word as a shell takes it.
-func quoted(word string) string {
-	if plain.MatchString(word) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}
-
 // command returns a command of kubectl in dupip's namespace. It ends with ctx, and with it what it has started.
 func (p *plugin) command(ctx context.Context, args ...string) (*exec.Cmd, *messages) {
 	args = append(args, "--namespace="+p.namespace)

@@ -85,15 +85,15 @@ Exit codes: 0 done; 1 failed; 3 with --exit-code, if there is a conflict or a fi
 	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
 		p.Commands = p.Name
 		if cmd.Flags().Changed("dupip-namespace") { // the variable applies to the next command, too
-			p.Commands += " --dupip-namespace " + quoted(p.namespace)
+			p.Commands += " --dupip-namespace " + query.Quoted(p.namespace)
 		}
 		for _, flag := range passed {
 			for _, value := range *p.connection[flag.name] {
-				p.Commands += " --" + flag.name + " " + quoted(value)
+				p.Commands += " --" + flag.name + " " + query.Quoted(value)
 			}
 		}
 		return check(cmd, args)
 	}
-	root.AddCommand(query.NewUI(&p.Program, "", "port of this machine", p.serve), p.newDoctor(), p.newSysdump())
+	root.AddCommand(query.NewUI(&p.Program, "", "port of this machine", p.serve), p.newDoctor(), p.newSysdump(), query.NewAck(&p.Program, p.acknowledge))
 	return root
 }

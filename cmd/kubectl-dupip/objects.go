@@ -18,13 +18,14 @@ const (
 	reporters = "dupip.io/component=reporter"
 )
 
-// object is a Pod or a Node, as far as it is read.
+// object is a Pod, a Node or a ConfigMap, as far as it is read.
 type object struct {
 	Metadata struct {
 		Name              string
 		Labels            map[string]string
 		DeletionTimestamp *time.Time
 	}
+	Data   map[string]string // of a ConfigMap
 	Spec   struct{ NodeName string }
 	Status struct {
 		Phase, Reason, Message string

@@ -30,6 +30,7 @@ func main() { os.Exit(query.Run(newRoot())) }
 type settings struct {
 	members         members.Options
 	namespace, name string
+	acks            string
 	metrics         string
 	config, books   string
 	level, format   string
@@ -62,6 +63,7 @@ that holds a Lease writes.`,
 	flags.StringVar(&s.members.KeyFile, "gossip-key-file", "", "file with the agents' keys; read again when it changes")
 	flags.StringVar(&s.namespace, "namespace", "", "namespace of this pod, which has the Lease")
 	flags.StringVar(&s.name, "lease", "dupip-reporter", "name of the Lease")
+	flags.StringVar(&s.acks, "acknowledgements", "", "name of the ConfigMap that says who works on conflicts; empty for none")
 	flags.StringVar(&s.members.Node, "pod-name", "", "name of this pod")
 	flags.StringVar(&s.members.Boot, "pod-uid", "", "UID of this pod")
 	flags.StringVar(&s.metrics, "metrics-listen", ":9952", "address of /metrics, /healthz and /readyz")

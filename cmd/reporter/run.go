@@ -119,6 +119,10 @@ func (s *settings) run(ctx context.Context) error {
 	parts.Go(func() error { return g.Run(ctx) })
 	parts.Go(func() error { return agentmetrics.Serve(ctx, listener, r.pages(), log) })
 	parts.Go(func() error { return api.Serve(ctx, local, r.documents.handler(cli.Plugin(s.namespace)), log) })
+	if s.acks != "" {
+		told := &acks{log: log, api: server, namespace: s.namespace, name: s.acks, ask: g.Query, leads: func() bool { return time.Now().Before(r.election.Until()) }}
+		parts.Go(func() error { told.run(ctx); return nil })
+	}
 	candidate := make(chan struct{})
 	go func() { defer close(candidate); r.election.Run(ctx) }()
 	r.loop(ctx)

@@ -116,6 +116,7 @@ const (
 	QueryFindings
 	QueryStatus
 	QueryCaptures
+	QueryAck // also changes what the member knows: that somebody works on its conflicts of an address
 )
 
 // Query requests an answer of a member.
@@ -133,6 +134,16 @@ type Query struct {
 	Only Only
 	// Node restricts a query of this node to the members with that node name.
 	Node string
+	// Ack is what a QueryAck says.
+	Ack Ack
+}
+
+// Ack says that somebody works on conflicts of an address. It was said Age seconds ago, and holds for Seconds from then on; 0 ends an earlier one.
+type Ack struct {
+	By      string `cbor:"1,keyasint,omitzero"`
+	Why     string `cbor:"2,keyasint,omitzero"`
+	Seconds int    `cbor:"3,keyasint,omitzero"`
+	Age     int    `cbor:"4,keyasint,omitzero"`
 }
 
 // Only is what a query is about; what is empty restricts nothing. A node that does not know it answers more.

@@ -131,6 +131,9 @@ func joined(records, ofAddress []record) document.Conflict {
 	all, nodes := make(holders), make(map[string]bool)
 	for _, r := range present {
 		c.Scope, c.Shared = max(c.Scope, r.Scope), max(c.Shared, r.Shared)
+		if a := r.Acknowledged; a != nil && (c.Acknowledged == nil || a.At.After(c.Acknowledged.At)) {
+			c.Acknowledged = a
+		}
 		if r.ResolvedAt.After(c.ResolvedAt) {
 			c.ResolvedAt = r.ResolvedAt
 		}

@@ -16,7 +16,7 @@ const wiped = 3
 
 // text says which holders have to go or stay and why, and why there are several.
 func (v *voice) text() string {
-	var parts []string
+	parts := []string{Acknowledged(v.c.Acknowledged)}
 	for _, g := range v.groups() {
 		parts = append(parts, v.verdict(g))
 	}
@@ -29,6 +29,18 @@ func (v *voice) text() string {
 	}
 	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 	return strings.Join(parts, " ")
+}
+
+// Acknowledged says who works on the conflict. The time is UTC, because people elsewhere read it, too.
+func Acknowledged(a *document.Ack) string {
+	if a == nil {
+		return ""
+	}
+	text := fmt.Sprintf("Acknowledged by %s until %s", a.By, a.Until().UTC().Format("Jan 2 15:04 UTC"))
+	if a.Why != "" {
+		text += ": " + strings.TrimRight(a.Why, ".")
+	}
+	return text + "."
 }
 
 // verdict says which holders have to go or stay, and by which fact; it is empty for open ones, which the cause is about.

@@ -260,6 +260,7 @@ type Query struct {
 	IP   netip.Addr        `cbor:"2,keyasint,omitzero"` // zero for all
 	All  bool              `cbor:"3,keyasint,omitzero"` // also resolved conflicts
 	Only cluster.Only      `cbor:"4,keyasint,omitzero"`
+	Ack  cluster.Ack       `cbor:"5,keyasint,omitzero"` // of a QueryAck
 }
 
 // ErrMalformed says that something is not what an agent of any version sends.

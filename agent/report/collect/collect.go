@@ -83,7 +83,7 @@ func Rules(c *config.Config) merge.Rules {
 // Query returns what to ask agents for an answer to q.
 func Query(q document.Query, kind cluster.QueryKind) cluster.Query {
 	asked := cluster.Query{
-		Kind: kind, IP: q.IP, All: q.All, Node: q.Node,
+		Kind: kind, IP: q.IP, All: q.All, Node: q.Node, Ack: q.Ack,
 		Only: cluster.Only{Prefix: q.Prefix, Namespace: q.Namespace, Pod: q.Pod, Network: q.Network},
 	}
 	if q.Since > 0 {

@@ -213,6 +213,13 @@ func leasePath(namespace, name string) string {
 	return "/apis/coordination.k8s.io/v1/namespaces/" + url.PathEscape(namespace) + "/leases" + name
 }
 
+// ConfigMap reads the data of a ConfigMap.
+func (c *Client) ConfigMap(ctx context.Context, namespace, name string) (map[string]string, error) {
+	var read struct{ Data map[string]string }
+	err := c.do(ctx, http.MethodGet, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/configmaps/"+url.PathEscape(name), "", nil, &read)
+	return read.Data, err
+}
+
 // Lease reads a Lease.
 func (c *Client) Lease(ctx context.Context, namespace, name string) (l Lease, err error) {
 	err = c.do(ctx, http.MethodGet, leasePath(namespace, "/"+url.PathEscape(name)), "", nil, &l)
