@@ -88,7 +88,7 @@ func TestQuery(t *testing.T) {
 			t.Errorf("sent %v, received %v", s.Sent, s.Received)
 		}
 		// The agent gets the query as it was, without whom it was for.
-		asked := cluster.Query{Kind: cluster.QueryConflicts, IP: testKey(3).IP, All: true, Node: "node-1", Only: cluster.Only{Since: 12 * time.Hour}}
+		asked := cluster.Query{Kind: cluster.QueryConflicts, IP: testKey(3).IP, All: true, Node: "node-1", Only: cluster.Only{Since: 12 * time.Hour}, Ack: cluster.Ack{By: "alice", Seconds: 60}}
 		nodes[1].forgetMessages()
 		r = nodes[0].query(t, time.Second, asked)
 		got, _ := messages[cluster.Query](nodes[1])
@@ -99,7 +99,7 @@ func TestQuery(t *testing.T) {
 		if got[0] != asked {
 			t.Errorf("node-1 was asked %+v, want %+v", got[0], asked)
 		}
-		for _, q := range []cluster.Query{{Kind: cluster.QueryBindings, Node: "node-9"}, {Kind: cluster.QueryBindings, Node: "node-0"}, {Kind: cluster.QueryStories}, {Kind: cluster.QueryCaptures}} {
+		for _, q := range []cluster.Query{{Kind: cluster.QueryBindings, Node: "node-9"}, {Kind: cluster.QueryBindings, Node: "node-0"}, {Kind: cluster.QueryStories}, {Kind: cluster.QueryCaptures}, {Kind: cluster.QueryAck}} {
 			if r := nodes[0].query(t, time.Second, q); r.err == nil {
 				t.Errorf("%+v: %+v", q, r)
 			}
@@ -233,13 +233,13 @@ func TestServe(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		for _, request := range [][]byte{
-			nil, []byte("hello"), wire.Marshal(wire.Query{}), wire.Marshal(wire.Query{Kind: cluster.QueryCaptures + 1}), wire.Marshal(wire.Query{Kind: cluster.QueryStories}),
+			nil, []byte("hello"), wire.Marshal(wire.Query{}), wire.Marshal(wire.Query{Kind: cluster.QueryAck + 1}), wire.Marshal(wire.Query{Kind: cluster.QueryAck}), wire.Marshal(wire.Query{Kind: cluster.QueryStories}),
 		} {
 			if reply := n.handler.Serve(t.Context(), request); reply != nil {
 				t.Errorf("%x is answered", request)
 			}
 		}
-		if n.dropped(dropMalformed) != 5 {
+		if n.dropped(dropMalformed) != 6 {
 			t.Errorf("dropped %v", n.Status().Dropped)
 		}
 		if n.handler.Serve(t.Context(), wire.Marshal(map[int]any{1: 1, 99: "new"})) == nil || n.dropped(dropField) != 1 {

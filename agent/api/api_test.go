@@ -56,6 +56,12 @@ func (t *table) Bindings(_ context.Context, q document.Query) (document.Bindings
 	return document.Bindings{Node: "n1", Bindings: bindings}, nil
 }
 
+// Acknowledge returns what it is told, as a conflict.
+func (t *table) Acknowledge(_ context.Context, q document.Query) (document.Conflicts, error) {
+	t.note(q)
+	return document.Conflicts{Conflicts: []document.Conflict{{IP: q.IP, Network: q.Network, Acknowledged: &document.Ack{By: q.Ack.By, Why: q.Ack.Why, Seconds: q.Ack.Seconds}}}}, nil
+}
+
 func (t *table) Conflicts(_ context.Context, q document.Query) (document.Conflicts, error) {
 	t.note(q)
 	doc := document.Conflicts{Node: "n1"}
@@ -378,5 +384,18 @@ func TestClientSaysWhatToDo(t *testing.T) {
 	}
 	if strings.Contains(err.Error(), "\n") {
 		t.Errorf("error of more than one line: %v", err)
+	}
+}
+
+// An acknowledgement arrives as it was, and its answer.
+func TestAcknowledge(t *testing.T) {
+	q := document.Query{IP: netip.MustParseAddr("10.0.0.1"), Network: "blue", Ack: cluster.Ack{By: "alice", Why: "a & b; 100%", Seconds: 3600}}
+	table := newTable()
+	doc, err := serve(t, table).Acknowledge(t.Context(), q)
+	if got := <-table.queries; err != nil || got != q {
+		t.Fatalf("%+v, %v, want %+v", got, err, q)
+	}
+	if a := doc.Conflicts[0].Acknowledged; a.By != "alice" || a.Why != q.Ack.Why || a.Seconds != 3600 {
+		t.Errorf("%+v", a)
 	}
 }

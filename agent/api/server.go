@@ -143,22 +143,23 @@ func NewHandler(backend Backend, polls int64) http.Handler {
 		"/v1/nodes":     answer(backend.Nodes),
 		"/v1/status":    answer(backend.Status),
 	}
-	acks, isAck := backend.(Acknowledger)
+	if acks, ok := backend.(Acknowledger); ok {
+		documents["/v1/ack"] = answer(acks.Acknowledge)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q, watch, err := parseQuery(r.URL.Path, r.URL.Query())
 		doc := documents[r.URL.Path]
 		if watch {
 			doc = watches[r.URL.Path]
 		}
+		method := http.MethodGet
+		if r.URL.Path == "/v1/ack" && doc != nil { // it changes what is shown
+			method = http.MethodPost
+		}
 		switch {
-		case r.URL.Path == "/v1/ack" && isAck && r.Method != http.MethodPost:
-			w.Header().Set("Allow", http.MethodPost)
-			fail(w, http.StatusMethodNotAllowed, fmt.Errorf("method %s: only POST is supported, because it changes what is shown", r.Method))
-		case r.URL.Path == "/v1/ack" && isAck && err == nil:
-			answer(acks.Acknowledge)(w, r, q)
-		case r.Method != http.MethodGet && r.URL.Path != "/v1/ack": // HEAD would occupy a watch
-			w.Header().Set("Allow", http.MethodGet)
-			fail(w, http.StatusMethodNotAllowed, fmt.Errorf("method %s: only GET is supported", r.Method))
+		case r.Method != method: // HEAD would occupy a watch
+			w.Header().Set("Allow", method)
+			fail(w, http.StatusMethodNotAllowed, fmt.Errorf("method %s: only %s is supported", r.Method, method))
 		case doc == nil:
 			fail(w, http.StatusNotFound, errors.New("no such document: use /v1/audit, bindings, captures, conflicts, explain, nodes or status"))
 		case err != nil:

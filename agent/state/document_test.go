@@ -205,6 +205,7 @@ func fullState(t testing.TB, node string) State {
 		Behind: document.BehindStopped, GivenOthers: []netip.Addr{s.History[0].Key.IP.Next()}, NetnsPath: "/run/netns/cni-1", NetnsInode: 4026531840,
 		Process: &document.Process{PID: 7, Command: "cat"}, Machine: &document.Machine{Device: "eth0", Prefix: netip.PrefixFrom(s.History[0].Key.IP, 24), Since: testStart},
 	}}}
+	s.Acks = map[string]*document.Ack{s.Open[0].ID: {By: "alice", Why: "node is replaced", At: testStart, Seconds: 3600}}
 	return s
 }
 
@@ -228,6 +229,7 @@ func TestExplanationIsKept(t *testing.T) {
 		t.Errorf("encoding has changed %+v", known)
 	}
 	hostile.Facts = want.Facts
+	hostile.Acks = map[string]*document.Ack{"gone-1": {By: "bob", At: testStart}, first.ID: {By: "bob", At: testStart}, want.Open[0].ID: want.Acks[want.Open[0].ID]}
 	read, err = decode(addTime(encode(hostile, opts), testStart))
 	if err != nil || len(read.invalid) != 0 {
 		t.Fatalf("%d dropped: %v", len(read.invalid), err)
