@@ -109,13 +109,7 @@ func TestWipedStore(t *testing.T) {
 	b.says(explain, "reserved for shop/newcomer since", "Why: shop/older was given the address, but host-local (network ", "has reserved it for shop/newcomer.",
 		"shop/newcomer stays: it has the reservation.", "Remove shop/older, which has lost its reservation", `{"uid":"`+older.UID+`"}`)
 	saved := func(what, text string) {
-		b.Eventually(what+" is saved", func() error {
-			data, err := os.ReadFile(filepath.Join(b.agent.StateDir(), "state.json"))
-			if err == nil && !bytes.Contains(data, []byte(text)) {
-				err = errors.New(string(data))
-			}
-			return err
-		})
+		b.Eventually(what+" is saved", func() error { return savedBy(b.agent, text) })
 	}
 	saved("the cause, while the conflict is open,", `"books":[{`)
 	b.Do(b.agent.Kill())
@@ -129,6 +123,15 @@ func TestWipedStore(t *testing.T) {
 	b.Do(b.agent.Kill())
 	b.agent = b.Successor(b.agent)
 	b.says(explain, past...)
+}
+
+// savedBy returns an error unless an agent's state has a text.
+func savedBy(a *lab.Agent, text string) error {
+	data, err := os.ReadFile(filepath.Join(a.StateDir(), "state.json"))
+	if err == nil && !bytes.Contains(data, []byte(text)) {
+		err = errors.New(string(data))
+	}
+	return err
 }
 
 // addAddress adds an address to the pod's eth0, as a process in it could.
