@@ -68,6 +68,7 @@ func Entries(doc document.Conflicts) (list []Entry) {
 		var sorts []Entry
 		sorts, last = brief(judged, more)
 		list = append(list, sorts...)
+		list = append(list, acknowledgements(doc.Conflicts)...)
 	}
 	reasons, addresses := grouped(suspected, func(c document.Conflict) string { return cmp.Or(c.Pending, "being verified") }, addressOf)
 	for _, reason := range reasons {
@@ -82,6 +83,17 @@ func Entries(doc document.Conflicts) (list []Entry) {
 	return list
 }
 
+// acknowledgements say of which conflicts somebody works on them, where there is no room for all about each.
+func acknowledgements(conflicts []document.Conflict) (list []Entry) {
+	texts, addresses := grouped(conflicts, func(c document.Conflict) string { return Acknowledged(c.Acknowledged) }, addressOf)
+	for _, text := range texts {
+		if text != "" {
+			list = append(list, Entry{addresses[text], text, nil})
+		}
+	}
+	return list
+}
+
 // Many are what to do about more conflicts than a screen has room for: what ends many of them at once, and where to begin.
 func Many(doc document.Conflicts) []Entry {
 	list := []Entry{{Text: fmt.Sprintf("\"dupip explain %s\" says what to do about the first one, and why.", doc.Conflicts[0].IP)}}
@@ -90,7 +102,7 @@ func Many(doc document.Conflicts) []Entry {
 	if len(first) > 0 {
 		list = slices.Insert(list, 0, Entry{Steps: first})
 	}
-	return list
+	return append(list, acknowledgements(doc.Conflicts)...)
 }
 
 // Repairs are what to do about findings, the most urgent first: all of it about the first of each sort.
