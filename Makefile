@@ -2,7 +2,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: check-release fuzz release verify-release help build image demo run unit quick test test-vm bench scale scenarios compare search soak soak-audit vulncheck manifests schema generate lint lint-c need-go need-root
+.PHONY: check-release fuzz release verify-release publish help build image demo run unit quick test test-vm bench scale scenarios compare search soak soak-audit vulncheck manifests schema generate lint lint-c need-go need-root
 
 GO := $(shell tests/find-go.sh)
 ifneq ($(GO),)
@@ -58,6 +58,9 @@ release: need-go ## bin/release: all that a release has, and signed; VERSION=0.2
 verify-release: need-go ## whether a release is complete and as it was signed; VERSION=0.2.0 PUB=cosign.pub RELEASE=folder
 	@tests/install.sh release
 	@$(GO) run -C tests ./release verify -version '$(VERSION)' -key '$(PUB)' -o '$(RELEASE)'
+
+publish: need-go ## push image and chart of a release and sign them there; REGISTRY=ghcr.io/dupip, or a dry run; VERSION=0.2.0 KEY=cosign.key
+	@$(GO) run -C tests ./release publish -version '$(VERSION)' -key '$(KEY)' -registry '$(REGISTRY)' -o '$(RELEASE)'
 
 demo: need-root build ## (root) three duplicates in a small cluster of netns, found
 	@$(GO) build -C tests -o ../bin/demo ./demo

@@ -17,7 +17,7 @@ import (
 	"syscall"
 )
 
-const usage = "usage: release make|verify -version VERSION [-key FILE] [-o FOLDER]"
+const usage = "usage: release make|verify|publish -version VERSION [-key FILE] [-o FOLDER] [-registry HOST/PATH]"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -38,6 +38,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&r.version, "version", "", "such as 0.2.0 or 0.3.0-rc.1; the commit has the tag v0.2.0")
 	flags.StringVar(&r.dir, "o", "bin/release", "the `folder` of the files")
 	key := flags.String("key", "", "a `file`: cosign's private key to make a release, the public one to verify it")
+	registry := flags.String("registry", "", "where to publish, such as ghcr.io/dupip; empty for a dry run with a registry of its own")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -56,6 +57,8 @@ func run(ctx context.Context, args []string) error {
 		return r.make(ctx, *key)
 	case "verify":
 		return r.verify(ctx, *key)
+	case "publish":
+		return r.publish(ctx, *registry, *key)
 	}
 	return errors.New(usage)
 }
