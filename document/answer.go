@@ -231,7 +231,7 @@ func (c *Conflict) saidBy(node, boot string) bool {
 	// Of a report that was too long, the holder is missing that shows that it is no drill.
 	c.Judgement, c.Drill = nil, c.Drill && made.IsDrill()
 	c.Shared = min(max(c.Shared, 0), maxShared)
-	if c.Acknowledged != nil && (c.Acknowledged.Check() != nil || c.State != detector.Confirmed) {
+	if a := c.Acknowledged; a != nil && (a.Check() != nil || a.Seconds == 0 || c.State != detector.Confirmed) {
 		c.Acknowledged = nil
 	}
 	checkFacts(c.Holders, cluster.NodeID(node, boot))

@@ -126,6 +126,7 @@ func fullAnswer(made time.Time) (a Answer) {
 	said := func(c *Conflict) {
 		c.Judgement, c.Drill, c.Routes = nil, false, c.Routes[:1]
 		c.Routes[0].Ends, c.Routes[0].Policy = false, false
+		c.Acknowledged.Seconds = int(MinAck / time.Second)
 		unbooked(c.Books, c.Holders)
 	}
 	without := func(list []Binding) {

@@ -25,7 +25,7 @@ func checkDrill(t *testing.T, o *chartObjects, release string) {
 		t.Fatal("no drill")
 	}
 	want := map[string]string{
-		"helm.sh/hook": "test", "helm.sh/hook-delete-policy": "before-hook-creation",
+		"helm.sh/hook": "test", "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded,hook-failed",
 		"helm.sh/hook-output-log-policy": "hook-succeeded,hook-failed",
 	}
 	if !maps.Equal(j.Annotations, want) {

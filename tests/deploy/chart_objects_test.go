@@ -130,6 +130,9 @@ func (o *chartObjects) add(doc []byte) error {
 		if strings.HasSuffix(kind.Name, "-dashboard") {
 			return strictly(doc, &o.dashboard)
 		}
+		if strings.HasSuffix(kind.Name, "-acks") {
+			return strictly(doc, &o.reporter.acks)
+		}
 		return strictly(doc, &o.config)
 	case "apps/v1 DaemonSet":
 		return strictly(doc, &o.daemons)

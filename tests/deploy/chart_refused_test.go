@@ -20,7 +20,7 @@ func TestChartRefuses(t *testing.T) {
 		`{image: {digest: "0123"}}`:                              {"/image/digest"},
 		`{image: {pullPolicy: Sometimes}}`:                       {"/image/pullPolicy", "IfNotPresent"},
 		`{image: {pullSecrets: [x]}}`:                            {"/image", "pullSecrets"},
-		`{imagePullSecrets: [{nam: x}]}`:                         {"/imagePullSecrets/0"},
+		`{imagePullSecrets: [{nam: x}]}`:                         {"/imagePullSecrets/0", "name"},
 		`{imagePullSecrets: [My_Secret]}`:                        {"/imagePullSecrets/0"},
 		`{gossip: {port: 70000}}`:                                {"/gossip/port", "65,535"},
 		`{gossip: {port: "7951"}}`:                               {"/gossip/port", "want integer"},

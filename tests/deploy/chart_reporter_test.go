@@ -21,6 +21,7 @@ type reporterObjects struct {
 	set            *appsv1.StatefulSet
 	budget         *policyv1.PodDisruptionBudget
 	lease          *coordinationv1.Lease
+	acks           *corev1.ConfigMap
 	account        *corev1.ServiceAccount
 	clusterRole    *rbacv1.ClusterRole
 	clusterBinding *rbacv1.ClusterRoleBinding
@@ -33,7 +34,7 @@ func (o *reporterObjects) all() []metav1.Object {
 	if o.set == nil {
 		return nil
 	}
-	all := []metav1.Object{o.set, o.account, o.clusterRole, o.clusterBinding, o.role, o.binding, o.lease}
+	all := []metav1.Object{o.set, o.account, o.clusterRole, o.clusterBinding, o.role, o.binding, o.lease, o.acks}
 	if o.monitor != nil {
 		all = append(all, o.monitor)
 	}
@@ -160,7 +161,11 @@ func checkReporter(t *testing.T, all *chartObjects) {
 	}, bookRules(t, strings.TrimPrefix(c.Args[i], "--books="))...))
 	equal(t, "role", o.role.Rules, []rbacv1.PolicyRule{
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{o.lease.Name}, Verbs: []string{"get", "update"}},
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{o.acks.Name}, Verbs: []string{"get"}},
 	})
+	if !slices.Contains(c.Args, "--acknowledgements="+o.acks.Name) || o.acks.Labels[component] != "acknowledgements" || len(o.acks.Data) > 0 {
+		t.Errorf("%q, and the acknowledgements are in %+v", c.Args, o.acks)
+	}
 	if !slices.Contains(c.Args, "--lease="+o.lease.Name) {
 		t.Errorf("%q does not name the Lease %s", c.Args, o.lease.Name)
 	}
