@@ -33,7 +33,11 @@ func (r *Report) acknowledge(q cluster.Query) {
 			continue
 		}
 		r.acks[c.ID] = &ack
-		r.Log.Info("conflict acknowledged", "id", c.ID, "ip", c.Key.IP, "by", ack.By, "until", ack.Until(), "why", ack.Why)
+		if log := r.Log.With("id", c.ID, "ip", c.Key.IP, "by", ack.By); ack.Seconds > 0 {
+			log.Info("conflict acknowledged", "until", ack.Until(), "why", ack.Why)
+		} else {
+			log.Info("conflict not acknowledged any more")
+		}
 		r.Changed()
 		r.reportConflict(c)
 	}

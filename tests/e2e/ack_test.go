@@ -57,6 +57,10 @@ func TestAck(t *testing.T) {
 		l.Do(a.Kill())
 		agents[i] = l.Successor(a)
 	}
+	for _, a := range agents[:2] {
+		_, err := l.Watch(a).WaitConfirmed(ip[0], patience)
+		l.Do(err)
+	}
 	shows("Acknowledged by alice until ", true)
 
 	_, err = agents[0].CLI(l.Context(), "ack", ip[0].String(), "--end", "--by", "bob")
