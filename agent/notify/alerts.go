@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,8 +20,18 @@ const (
 	maxAlerts = 256
 	// maxDescription bounds an annotation, in bytes. A command that is cut may do harm, so a longer one has none.
 	maxDescription = 16 << 10
-	runbook        = "https://github.com/dupip/dupip/blob/main/deploy/RUNBOOK.md#"
 )
+
+var release = regexp.MustCompile(`^\d+\.\d+\.\d+$`)
+
+// runbook is the address of the runbook's chapter about an alert, in the agent's version if that is published.
+func runbook(version, name string) string {
+	tag := "main"
+	if release.MatchString(version) {
+		tag = "v" + version
+	}
+	return "https://github.com/dupip/dupip/blob/" + tag + "/deploy/RUNBOOK.md#" + strings.ToLower(name)
+}
 
 var tooManyAlerts = bounds.New("too many alerts for Alertmanager")
 
@@ -77,7 +88,7 @@ func (n *Notifier) setAlerts(doc document.Conflicts, open []document.Conflict, m
 		for _, c := range a.conflicts {
 			a.start = schedule.Earlier(a.start, c.ConfirmedAt)
 		}
-		a.annotations = annotate(as, a.conflicts, doc.Pairs, others)
+		a.annotations = n.annotate(as, a.conflicts, doc.Pairs, others)
 		n.alerts[as] = a
 	}
 	// An alert ends if nobody has the conflict. If another node has it, that one goes on; if a node is not heard of, it may: then the
@@ -115,9 +126,9 @@ func (n *Notifier) hasRoom() bool {
 }
 
 // annotate says in the words of all surfaces what an alert is about.
-func annotate(as labels, conflicts []document.Conflict, pairs []document.Pair, others int) map[string]string {
+func (n *Notifier) annotate(as labels, conflicts []document.Conflict, pairs []document.Pair, others int) map[string]string {
 	entries := say.Entries(document.Conflicts{Conflicts: conflicts, Pairs: pairs})
-	hint, texts := "To list all and see what to do, run: dupip conflicts --cluster", map[string]string{"runbook_url": runbook + strings.ToLower(as.name)}
+	hint, texts := "To list all and see what to do, run: dupip conflicts --cluster", map[string]string{"runbook_url": runbook(n.opts.Self.Version, as.name)}
 	switch as.name {
 	case "DupipNodeSharesWithMany":
 		texts["summary"] = "Node " + as.node + " shares addresses with " + strconv.Itoa(others) + " other nodes"

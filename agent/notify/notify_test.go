@@ -429,10 +429,19 @@ func TestAlertsAreThoseOfTheRules(t *testing.T) {
 	} {
 		_, rule, found := strings.Cut(rules, "- alert: "+name+"\n")
 		rule, _, _ = strings.Cut(rule, "- alert: ")
-		texts := annotate(labels{name: name, ip: "10.0.0.1", network: "default", node: "a"}, []document.Conflict{conflict("10.0.0.1", "a", "b")}, nil, 4)
+		texts := new(Notifier).annotate(labels{name: name, ip: "10.0.0.1", network: "default", node: "a"}, []document.Conflict{conflict("10.0.0.1", "a", "b")}, nil, 4)
 		if !found || !strings.Contains(rule, "severity: critical") || !strings.Contains(rule, summary) || !strings.Contains(texts["summary"], summary) ||
 			!strings.Contains(rule, "runbook_url: "+texts["runbook_url"]+"\n") {
 			t.Errorf("%s differs from the rule: %v", name, texts)
+		}
+	}
+}
+
+// An alert's runbook is that of the agent's version.
+func TestRunbookOfVersion(t *testing.T) {
+	for version, tag := range map[string]string{"": "main", "(devel)": "main", "0.3.0": "v0.3.0", "v0.3.1-0.20260301120000-abcdefabcdef": "main", "1.2.3/../..": "main"} {
+		if got := runbook(version, "DupipX"); got != "https://github.com/dupip/dupip/blob/"+tag+"/deploy/RUNBOOK.md#dupipx" {
+			t.Errorf("%q: %s", version, got)
 		}
 	}
 }

@@ -155,6 +155,11 @@ helm -n dupip install dupip deploy/chart --set cluster=prod --wait \
 	}
 	// Helm waits for the DaemonSet, not for its pods.
 	c.run("helm -n dupip uninstall dupip --wait; kubectl -n dupip wait --for=delete --timeout=$PATIENCE pods -l app.kubernetes.io/name=dupip")
+	const all = "jobs,leases,configmaps,secrets,serviceaccounts,services,roles,rolebindings,poddisruptionbudgets,statefulsets,daemonsets,pods"
+	out := c.Kubectl("-n", "dupip", "get", all, "-o", "name")
+	if left := strings.Join(strings.Fields(out), " "); left != "configmap/kube-root-ca.crt secret/dupip-gossip serviceaccount/default" {
+		c.Error("uninstalled, and there are " + left)
+	}
 	for name, m := range c.Machines {
 		out, err := m.Run(c.Context(), "sh", "-c", "ls -A /run/dupip; stat -c %a /run/dupip; ls -A /var/lib/dupip")
 		c.Do(err)

@@ -27,8 +27,9 @@ kubectl -n dupip rollout status sts/dupip-reporter --timeout=$PATIENCE`)
 	ip := c.duplicate("node1", "old", "new", pod("new", "node1"))
 	c.ownInState("node1", ip, "confirmed")
 
-	yamls := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(section(c, "../../deploy/README.md", "### kubectl dupip"))
-	c.Apply(yamls[1])
+	yamls := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(section(c, "../../deploy/README.md", "### kubectl dupip"), -1)
+	viewer := yamls[0][1]
+	c.Apply(viewer)
 	c.Kubectl("-n", "shop", "create", "rolebinding", "bob", "--clusterrole=view", "--user=bob")
 
 	c.sees(ip)
@@ -63,12 +64,16 @@ kubectl -n dupip rollout status sts/dupip-reporter --timeout=$PATIENCE`)
 		c.Errorf("nobody sees Events: %s", out)
 	}
 
-	c.eachVerb(yamls[1])
+	c.eachVerb(viewer)
+	c.acknowledges(ip, viewer, yamls[1][1])
 	c.reconnects()
 	c.run("helm -n dupip upgrade dupip deploy/chart --reuse-values --set reporter.enabled=false --wait")
 	c.eventually("no reporter", func() error {
 		return c.fails("", "no reporter is in namespace dupip: install it")
 	})
+	if out := c.Kubectl("-n", "dupip", "get", "leases,configmaps,roles,rolebindings,serviceaccounts,statefulsets", "-l", "app.kubernetes.io/component=reporter", "-o", "name"); out != "" {
+		c.Errorf("it is gone, and there are\n%s", out)
+	}
 	c.run("kubectl -n shop delete pods --all")
 }
 
@@ -143,6 +148,52 @@ func role(c *testCluster, text string) (r rbacv1.Role) {
 	c.Helper()
 	c.Do(yaml.UnmarshalStrict([]byte(text), &r))
 	return r
+}
+
+// acknowledges: who has the documented rights besides says that they work on a conflict. All agents show it, also after an upgrade, until
+// it is ended.
+func (c *testCluster) acknowledges(ip netip.Addr, viewer, rules string) {
+	c.Helper()
+	ack := "kubectl dupip ack " + ip.String() + " --as=alice --by alice "
+	if _, err := c.Shell(ack); err == nil || !strings.Contains(err.Error(), "forbidden: you may not list configmaps in namespace dupip;") {
+		c.Errorf("a viewer may acknowledge: %v", err)
+	}
+	r := role(c, strings.Split(viewer, "---\n")[0])
+	var more []rbacv1.PolicyRule
+	c.Do(yaml.UnmarshalStrict([]byte(rules), &more))
+	r.Rules = append(r.Rules, more...)
+	text, err := yaml.Marshal(r)
+	c.Do(err)
+	c.Apply(string(text))
+	c.eventually("the right to acknowledge", func() error {
+		out, err := c.Shell(ack + "--for 1h --why 'node is being replaced'")
+		if err == nil && !regexp.MustCompile(`Acknowledged by alice until .* UTC: node is being replaced\.\n(.*\n)+  amtool silence add `).MatchString(out) {
+			err = lab.Final(errors.New("it says\n" + out))
+		}
+		return err
+	})
+	shows := func(want bool) {
+		c.Helper()
+		for name := range c.Machines {
+			c.eventually("what "+name+" shows", func() error {
+				out, err := c.dupip(name, "explain --local "+ip.String())
+				if err == nil && strings.Contains(out, "Acknowledged by alice until ") != want {
+					err = errors.New(out)
+				}
+				return err
+			})
+		}
+	}
+	shows(true)
+	c.run("helm -n dupip upgrade dupip deploy/chart --reuse-values --set dashboard.enabled=true")
+	if out := c.run("kubectl -n dupip get configmap dupip-reporter-acks -o yaml"); !strings.Contains(out, "node is being replaced") {
+		c.Error("an upgrade has removed the acknowledgement")
+	}
+	shows(true)
+	if out := c.run(ack + "--end"); !strings.Contains(out, "Not acknowledged any more.") {
+		c.Error("it is not ended")
+	}
+	shows(false)
 }
 
 // reconnects: the page's port answers again when all reporters were replaced, until the plugin is interrupted.

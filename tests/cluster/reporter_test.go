@@ -204,7 +204,7 @@ func (c *testCluster) leader(than string) (pod, identity string) {
 	c.Helper()
 	c.eventually("a leader", func() error {
 		var lease coordinationv1.Lease
-		if err := c.Get(&lease, "apis/coordination.k8s.io/v1/namespaces/dupip/leases/dupip-reporter"); err != nil {
+		if err := c.Get(&lease, "apis/coordination.k8s.io/v1/namespaces/dupip/leases/dupip-reporter-leader"); err != nil {
 			return err
 		}
 		if id := lease.Spec.HolderIdentity; id != nil {
@@ -232,7 +232,8 @@ func (c *testCluster) reporterRights() {
 	}
 	const (
 		events = "events.events.k8s.io [] [] [create patch list]"
-		leases = "leases.coordination.k8s.io [] [] [get create update]"
+		leases = "leases.coordination.k8s.io [] [dupip-reporter-leader] [get update]"
+		acks   = "configmaps [] [dupip-reporter-acks] [get]"
 	)
 	var books []string // what deploy/README.md lists
 	for _, resource := range []string{
@@ -241,7 +242,7 @@ func (c *testCluster) reporterRights() {
 	} {
 		books = append(books, resource+" [] [] [get list watch]")
 	}
-	for namespace, written := range map[string][]string{"dupip": {events, leases}, "default": {events}, "kube-system": {events}} {
+	for namespace, written := range map[string][]string{"dupip": {events, leases, acks}, "default": {events}, "kube-system": {events}} {
 		want := slices.Sorted(slices.Values(append(written, books...)))
 		nothing := rights(namespace, "dupip")
 		var more []string
