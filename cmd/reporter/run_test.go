@@ -43,20 +43,16 @@ func besideAgent(t *testing.T) *gossip.Gossip {
 // newReporter is a replica. Its API server has one Lease, and answers lists of Events as list does.
 func newReporter(t *testing.T, g *gossip.Gossip, lease *kube.Lease, list http.HandlerFunc) (*reporter, *bytes.Buffer) {
 	t.Helper()
+	if lease == nil {
+		lease = &kube.Lease{Metadata: kube.LeaseMeta{Meta: kube.Meta{Namespace: "dupip", Name: "lease", ResourceVersion: "1"}}}
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /apis/events.k8s.io/v1/events", list)
-	mux.HandleFunc("/apis/coordination.k8s.io/v1/namespaces/dupip/leases", func(w http.ResponseWriter, r *http.Request) {
-		lease = new(kube.Lease)
-		_ = json.NewDecoder(r.Body).Decode(lease)
-		lease.Metadata.ResourceVersion = "1"
-		_ = json.NewEncoder(w).Encode(lease)
-	})
 	mux.HandleFunc("/apis/coordination.k8s.io/v1/namespaces/dupip/leases/lease", func(w http.ResponseWriter, r *http.Request) {
-		if lease == nil {
-			w.WriteHeader(http.StatusNotFound)
-			return
+		if r.Method == http.MethodPut {
+			lease = new(kube.Lease)
+			_ = json.NewDecoder(r.Body).Decode(lease)
 		}
-		_, _ = io.Copy(io.Discard, r.Body)
 		_ = json.NewEncoder(w).Encode(lease)
 	})
 	server := httptest.NewServer(mux)
@@ -171,7 +167,7 @@ func failOnce() http.HandlerFunc {
 
 // TestStandby: a replica that waits for the Lease is ready.
 func TestStandby(t *testing.T) {
-	lease := &kube.Lease{Metadata: kube.Meta{ResourceVersion: "1"}, Spec: kube.LeaseSpec{HolderIdentity: "another"}}
+	lease := &kube.Lease{Metadata: kube.LeaseMeta{Meta: kube.Meta{ResourceVersion: "1"}}, Spec: kube.LeaseSpec{HolderIdentity: "another"}}
 	r, _ := newReporter(t, besideAgent(t), lease, func(http.ResponseWriter, *http.Request) {
 		t.Error("it lists Events")
 	})

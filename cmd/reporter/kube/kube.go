@@ -210,7 +210,7 @@ func (c *Client) Events(ctx context.Context, controller string, most int) (all [
 }
 
 func leasePath(namespace, name string) string {
-	return "/apis/coordination.k8s.io/v1/namespaces/" + url.PathEscape(namespace) + "/leases" + name
+	return "/apis/coordination.k8s.io/v1/namespaces/" + url.PathEscape(namespace) + "/leases/" + url.PathEscape(name)
 }
 
 // ConfigMap reads the data of a ConfigMap.
@@ -222,18 +222,13 @@ func (c *Client) ConfigMap(ctx context.Context, namespace, name string) (map[str
 
 // Lease reads a Lease.
 func (c *Client) Lease(ctx context.Context, namespace, name string) (l Lease, err error) {
-	err = c.do(ctx, http.MethodGet, leasePath(namespace, "/"+url.PathEscape(name)), "", nil, &l)
+	err = c.do(ctx, http.MethodGet, leasePath(namespace, name), "", nil, &l)
 	return l, err
 }
 
-// PutLease creates a Lease that was never read, or replaces the one that was. The API server refuses with 409 if another
-// was faster.
+// PutLease replaces the Lease that was read. The API server refuses with 409 if another was faster.
 func (c *Client) PutLease(ctx context.Context, l Lease) (stored Lease, err error) {
 	l.APIVersion, l.Kind = "coordination.k8s.io/v1", "Lease"
-	method, name := http.MethodPost, ""
-	if l.Metadata.ResourceVersion != "" {
-		method, name = http.MethodPut, "/"+url.PathEscape(l.Metadata.Name)
-	}
-	err = c.do(ctx, method, leasePath(l.Metadata.Namespace, name), plainJSON, l, &stored)
+	err = c.do(ctx, http.MethodPut, leasePath(l.Metadata.Namespace, l.Metadata.Name), plainJSON, l, &stored)
 	return stored, err
 }

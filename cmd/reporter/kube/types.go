@@ -52,8 +52,15 @@ type Series struct {
 type Lease struct {
 	APIVersion string    `json:"apiVersion,omitempty"`
 	Kind       string    `json:"kind,omitempty"`
-	Metadata   Meta      `json:"metadata"`
+	Metadata   LeaseMeta `json:"metadata"`
 	Spec       LeaseSpec `json:"spec"`
+}
+
+// LeaseMeta has what the chart says of it, too, which stays.
+type LeaseMeta struct {
+	Meta
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // LeaseSpec says who holds a Lease. The others measure on their own clocks for how long it does not change.

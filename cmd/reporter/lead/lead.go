@@ -6,6 +6,7 @@ package lead
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -96,7 +97,7 @@ func (e *Election) step(ctx context.Context, now time.Time) (leads bool, err err
 	if e.seen.Spec.HolderIdentity != e.Identity {
 		l, err := e.API.Lease(ctx, e.Namespace, e.Name)
 		if kube.Is(err, http.StatusNotFound) {
-			l, err = kube.Lease{Metadata: kube.Meta{Namespace: e.Namespace, Name: e.Name}}, nil
+			err = fmt.Errorf("the Lease %s of namespace %s is missing, and nobody leads: \"helm upgrade\" makes it again", e.Name, e.Namespace)
 		}
 		if err != nil {
 			return false, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -45,7 +46,7 @@ func (v view) PutLease(_ context.Context, l kube.Lease) (kube.Lease, error) {
 	if v.away[v.name] {
 		return kube.Lease{}, errors.New("timeout")
 	}
-	if (v.lease == nil) != (l.Metadata.ResourceVersion == "") || v.lease != nil && l.Metadata.ResourceVersion != v.lease.Metadata.ResourceVersion {
+	if v.lease == nil || l.Metadata.ResourceVersion != v.lease.Metadata.ResourceVersion {
 		return kube.Lease{}, &kube.StatusError{Code: http.StatusConflict}
 	}
 	v.version++
@@ -63,7 +64,7 @@ func (s *store) cut(name string, away bool) {
 // TestElection: at any time one at most leads, and a successor is there soon.
 func TestElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &store{away: make(map[string]bool)}
+		s := &store{lease: new(kube.Lease), away: make(map[string]bool)}
 		candidates := make(map[string]*Election)
 		stops := make(map[string]func())
 		for _, name := range []string{"a", "b", "c"} {
@@ -128,10 +129,14 @@ func TestElection(t *testing.T) {
 		s.mu.Lock()
 		s.lease = nil
 		s.mu.Unlock()
-		time.Sleep(10 * time.Second)
-		if got := within("", every); got == "" {
-			t.Error("nobody leads")
+		time.Sleep(valid + every)
+		if _, err := candidates[third].State(); leader() != "" || err == nil || !strings.Contains(err.Error(), `"helm upgrade" makes it again`) {
+			t.Errorf("without the Lease %q leads: %v", leader(), err)
 		}
+		s.mu.Lock()
+		s.lease = new(kube.Lease)
+		s.mu.Unlock()
+		within("", every)
 		for name := range candidates {
 			stops[name]()
 			if err := candidates[name].Release(t.Context()); err != nil {
