@@ -2,7 +2,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: check-release fuzz release verify-release publish help build image demo run unit quick test test-vm bench scale scenarios compare search soak soak-audit vulncheck manifests schema generate lint lint-c need-go need-root
+.PHONY: check-release fuzz release verify-release publish help build image demo run unit quick test test-vm bench bench-since scale scenarios compare search soak soak-audit vulncheck manifests schema generate lint lint-c need-go need-root
 
 GO := $(shell tests/find-go.sh)
 ifneq ($(GO),)
@@ -91,6 +91,9 @@ bench: need-root build ## (root) what dupip costs, in 19 minutes; BENCH=ring one
 		-ldflags "-X github.com/dupip/dupip/tests/bench.revision=$$(git describe --always --dirty 2>/dev/null || echo unknown)"
 	@cd tests/bench && DUPIP_TEST_BIN=../../bin/dupip ../../bin/bench.test -test.run TestBench -test.timeout 1h \
 		-size $(if $(QUICK),quick,full) $(if $(BENCH),-only $(BENCH))
+
+bench-since: need-root need-go ## (root) Go's benchmarks beside those of the last release; BASE=COMMIT another one, PACKAGES="./bpf ./detector"
+	@tests/benchstat.sh '$(BASE)' $(PACKAGES)
 
 scale: need-go ## clusters of 50 and 500 nodes in one process, in 15 minutes; SCALE=5000: 40 minutes, 16 GB
 	@cd tests/scale && $(GO) test -count=1 -timeout 5h -v -run TestScale -sizes $(SCALE)
