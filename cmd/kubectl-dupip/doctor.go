@@ -172,7 +172,7 @@ func (p *plugin) checkMembers(ctx context.Context, agents, reporters []object) [
 		checks = append(checks, outcome(name, document.DoctorWarn, "is port 7951 open between the nodes, UDP and TCP, and is the key the same? See \"dupip doctor\" there",
 			"the reporter does not know %s of %s: %s", say.Plural(len(unknown), "agent", "agents"), say.Plural(len(agents), "pod", "pods"), some(unknown)))
 	case checks == nil:
-		checks = append(checks, outcome(name, document.DoctorOK, "", "%s of each other", say.Plural(len(alive), "agent is there", "agents know")))
+		checks = append(checks, outcome(name, document.DoctorOK, "", "%s", say.Plural(len(alive), "agent is there", "agents know of each other")))
 	}
 	sorted := slices.Sorted(maps.Keys(of))
 	switch {

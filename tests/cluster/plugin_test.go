@@ -66,6 +66,7 @@ kubectl -n dupip rollout status sts/dupip-reporter --timeout=$PATIENCE`)
 
 	c.eachVerb(viewer)
 	c.acknowledges(ip, viewer, yamls[1][1])
+	c.examines()
 	c.reconnects()
 	c.run("helm -n dupip upgrade dupip deploy/chart --reuse-values --set reporter.enabled=false --wait")
 	c.eventually("no reporter", func() error {
@@ -176,7 +177,7 @@ func (c *testCluster) acknowledges(ip netip.Addr, viewer, rules string) {
 		c.Helper()
 		for name := range c.Machines {
 			c.eventually("what "+name+" shows", func() error {
-				out, err := c.dupip(name, "explain --local "+ip.String())
+				out, err := c.dupip(name, "explain "+ip.String())
 				if err == nil && strings.Contains(out, "Acknowledged by alice until ") != want {
 					err = errors.New(out)
 				}
@@ -194,6 +195,30 @@ func (c *testCluster) acknowledges(ip netip.Addr, viewer, rules string) {
 		c.Error("it is not ended")
 	}
 	shows(false)
+}
+
+// examines: the plugin's doctor finds nothing, and its dump has all, and no name if that is wanted.
+func (c *testCluster) examines() {
+	c.Helper()
+	for _, want := range []string{"each of 2 nodes has an agent", "2 agents know of each other", "2 of 2 nodes were examined", " 0 failures"} {
+		if out := c.run("kubectl dupip doctor"); !strings.Contains(out, want) {
+			c.Errorf("the doctor does not say %q", want)
+		}
+	}
+	file := filepath.Join(c.Dir(), "dump.tar.gz")
+	if out := c.run("kubectl dupip sysdump --redact -o " + file); !strings.Contains(out, "Nothing is missing.") {
+		c.Error("the dump is not whole")
+	}
+	text, err := c.Shell("tar -xzOf " + file)
+	c.Do(err)
+	for _, want := range []string{`"state": "confirmed"`, "msg=starting node=node-", "DaemonSet"} {
+		if !strings.Contains(text, want) {
+			c.Errorf("the dump lacks %q", want)
+		}
+	}
+	if names := regexp.MustCompile(`\b(node[12]|shop)\b.*`).FindAllString(text, 10); names != nil {
+		c.Errorf("the dump has names: %q", names)
+	}
 }
 
 // reconnects: the page's port answers again when all reporters were replaced, until the plugin is interrupted.
