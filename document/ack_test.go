@@ -75,7 +75,7 @@ func TestSharedAcks(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, value := range patch {
-			if strings.Trim(name, "0123456789abcdef.-brokenforeign") != "" {
+			if strings.Trim(name, "0123456789abcdef.-roknig") != "" {
 				t.Errorf("%q is no name of a ConfigMap's data", name)
 			}
 			if delete(data, name); value != nil {

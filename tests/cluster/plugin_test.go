@@ -75,7 +75,7 @@ kubectl -n dupip rollout status sts/dupip-reporter --timeout=$PATIENCE`)
 	if out := c.Kubectl("-n", "dupip", "get", "leases,configmaps,roles,rolebindings,serviceaccounts,statefulsets", "-l", "app.kubernetes.io/component=reporter", "-o", "name"); out != "" {
 		c.Errorf("it is gone, and there are\n%s", out)
 	}
-	c.run("kubectl -n shop delete pods --all")
+	c.run("kubectl -n shop delete pods --all; kubectl -n dupip delete role,rolebinding dupip-viewer")
 }
 
 // sees expects that a user sees all there is. What is wanted is a regular expression.
