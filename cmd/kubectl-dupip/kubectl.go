@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -33,12 +34,17 @@ var passed = []struct{ name, usage string }{
 
 // command returns a command of kubectl in dupip's namespace. It ends with ctx, and with it what it has started.
 func (p *plugin) command(ctx context.Context, args ...string) (*exec.Cmd, *messages) {
-	args = append(args, "--namespace="+p.namespace)
+	flags := []string{"--namespace=" + p.namespace}
 	for _, flag := range passed {
 		for _, value := range *p.connection[flag.name] {
-			args = append(args, "--"+flag.name+"="+value)
+			flags = append(flags, "--"+flag.name+"="+value)
 		}
 	}
+	end := slices.Index(args, "--") // what follows is for a program in a pod
+	if end < 0 {
+		end = len(args)
+	}
+	args = slices.Insert(slices.Clone(args), end, flags...)
 	cmd, stderr := exec.CommandContext(ctx, cmp.Or(os.Getenv("KUBECTL"), "kubectl"), args...), &messages{most: maxMessages}
 	cmd.Stderr, cmd.WaitDelay = stderr, endTime
 	return cmd, stderr

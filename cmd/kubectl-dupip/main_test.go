@@ -43,7 +43,8 @@ case "$1" in
 get) cat "$DIR/$2"; cat "$DIR/said" >&2; exit "$(cat "$DIR/code")" ;;
 version) echo "{}" ;;
 logs) cat "$DIR/log" ;;
-exec) cat "$DIR/report-$2" || cat >&2 <<'END'
+exec) case "$*" in *--namespace=*" -- "*) ;; *) echo "Error from server (NotFound): pods not found" >&2; exit 1 ;; esac
+	cat "$DIR/report-$2" || cat >&2 <<'END'
 Error from server (Forbidden): pods "a" is forbidden: User "alice" cannot create resource "pods/exec" in API group "" in the namespace "dupip"
 END
 	exit 1 ;;

@@ -187,6 +187,7 @@ func testPackage(t *testing.T, commands packageCommands) {
 	does("fails", "test", "-e", "/usr/bin/dupip")
 	does("", commands.install...)
 	does("dupip "+testVersion, "/usr/bin/dupip", "version")
+	does("dupip-explain - Show the history", "sh", "-c", "zcat /usr/share/man/man8/dupip-explain.8.gz")
 	does("700 root:root", "stat", "-c", "%a %U:%G", "/etc/dupip")
 	does("inactive", "systemctl", "show", "dupip", "-p", "ActiveState")
 	does("", "systemctl", "enable", "--now", "dupip")
@@ -204,7 +205,7 @@ func testPackage(t *testing.T, commands packageCommands) {
 
 	does("", commands.remove...)
 	does("LoadState=not-found", "systemctl", "show", "dupip", "-p", "LoadState")
-	for _, path := range []string{"/usr/bin/dupip", "/usr/share/doc/dupip", "/run/dupip", "/etc/systemd/system/multi-user.target.wants/dupip.service"} {
+	for _, path := range []string{"/usr/bin/dupip", "/usr/share/doc/dupip", "/usr/share/man/man8/dupip.8.gz", "/run/dupip", "/etc/systemd/system/multi-user.target.wants/dupip.service"} {
 		does("fails", "test", "-e", path)
 	}
 	does("fails", "pgrep", "-x", "dupip")
