@@ -16,7 +16,7 @@ func (r *Report) Acknowledge(ctx context.Context, q document.Query) (document.Co
 	return compose(ctx, r, q, cluster.QueryAck, (*collect.Collection).Conflicts)
 }
 
-// acknowledge keeps that somebody works on the confirmed conflicts of an address, or ends it. Call it in the goroutine that owns the parts.
+// acknowledge keeps that somebody works on the open conflicts of an address, or ends it. Call it in the goroutine that owns the parts.
 func (r *Report) acknowledge(q cluster.Query) {
 	// The clocks of nodes are not compared: it came now, and was said that long ago.
 	age := time.Duration(min(max(q.Ack.Age, 0), int(document.MaxAck/time.Second))) * time.Second
@@ -25,8 +25,8 @@ func (r *Report) acknowledge(q cluster.Query) {
 		return
 	}
 	document.Clean(&ack, 0, time.Time{})
-	for _, c := range r.judged() {
-		if c.Key.IP != q.IP || q.Only.Network != "" && c.Key.Network != q.Only.Network {
+	for _, c := range r.Detector.Conflicts(false) { // also one that this node is about to confirm
+		if c.Key.IP != q.IP || c.IsDrill() || q.Only.Network != "" && c.Key.Network != q.Only.Network {
 			continue
 		}
 		if known := r.acks[c.ID]; known != nil && !ack.Replaces(known) {

@@ -68,6 +68,10 @@ func TestAcknowledge(t *testing.T) {
 	if _, _, acks := next.Kept(next.Detector.Snapshot()); len(acks) != 1 {
 		t.Errorf("after a restart it is %v", acks)
 	}
+	next.acknowledge(cluster.Query{IP: ip, Ack: cluster.Ack{By: "bob", Seconds: 60}})
+	if a := next.acks[snapshot.Open[0].ID]; a == nil || a.By != "bob" {
+		t.Errorf("of one that is not confirmed yet it is %+v", a)
+	}
 
 	say("", cluster.Ack{By: "bob", Seconds: 0})
 	if of("10.0.0.2") != nil {
