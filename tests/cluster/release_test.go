@@ -17,8 +17,8 @@ import (
 	"github.com/dupip/dupip/tests/release/releasetest"
 )
 
-// TestFirstHour: somebody has the files of a release, the page about releases, and nothing of the sources. Its commands are run as
-// they are written there, but without a registry.
+// TestFirstHour: somebody has the files of a release, the page about releases, and nothing of the sources. Its commands are run as they are
+// written there: first those that take image and chart from a registry, into which both were published, then those for the files.
 func TestFirstHour(t *testing.T) {
 	testneeds.Release(t)
 	c := newTestCluster(t, "node1", "node2")
@@ -39,16 +39,18 @@ func TestFirstHour(t *testing.T) {
 			c.Error("it is not verified")
 		}
 	}
+	host := c.published(now, keys)
+	if out := c.fromRegistry("HOME="+home+"\n"+scripts(section(t, page, "## From the registry"))[0], host); !strings.Contains(out, "the drill has succeeded") {
+		c.Error("the drill does not say that it has succeeded")
+	}
+	if image := c.run("kubectl -n dupip get ds dupip -o jsonpath='{.spec.template.spec.containers[0].image}'"); !strings.HasPrefix(image, host+"/dupip/dupip@sha256:") {
+		c.Error("the image is " + image)
+	}
 	s := scripts(section(t, page, "## Install a release"))
 	if len(s) != 7 {
 		t.Fatalf("the page has %d scripts", len(s))
 	}
 	registry, node, install, plugin, upgrade, uninstall, clean := s[0], s[1], s[2], s[3], s[4], s[5], s[6]
-	c.copied(now, registry)
-	c.onNodes(now, node)
-	if out := c.in(now, strings.Replace(install, "--set image.repository=registry.example/dupip ", "", 1)); !strings.Contains(out, "the drill has succeeded") {
-		c.Error("the drill does not say that it has succeeded")
-	}
 	c.in(now, "HOME="+home+"\nPATH=~/.local/bin:$PATH\n"+plugin)
 	c.AddCommand("kubectl-dupip", filepath.Join(home, ".local/bin/kubectl-dupip"))
 
@@ -64,28 +66,71 @@ func TestFirstHour(t *testing.T) {
 	c.in(now, "kubectl dupip capture "+ip.String()+" -o capture.tar.gz; tar -tzf capture.tar.gz")
 
 	c.onNodes(later, strings.ReplaceAll(node, "0.2.0", "0.2.1"))
-	c.in(later, upgrade)
-	c.run("kubectl -n dupip rollout status ds/dupip --timeout=$PATIENCE; kubectl -n dupip rollout status sts/dupip-reporter --timeout=$PATIENCE")
-	c.members()
-	c.same("node1", before)
-	c.pluginSays("nodes -o json", `"version": "0.2.1"`)
+	c.in(later, strings.Replace(upgrade, "--wait", "--set image.repository=localhost/dupip --wait", 1)) // the nodes have it, and the registry has not
+	c.runsVersion("0.2.1", before)
+	c.run("helm -n dupip rollback dupip --wait")
+	c.runsVersion("0.2.0", before)
 
 	ask := cli(func(command string) (string, error) { return c.Shell("kubectl dupip " + command) })
 	c.end(ip, c.Ordered(ask, ip).Judgement.Steps, lab.Failed, "old")
 
-	c.in(now, uninstall)
-	c.onNodes(now, clean)
+	c.removed(now, uninstall, clean)
+
+	c.copied(now, registry)
+	c.onNodes(now, node)
+	if out := c.in(now, strings.Replace(install, "--set image.repository=registry.example/dupip ", "", 1)); !strings.Contains(out, "the drill has succeeded") {
+		c.Error("the drill does not say that it has succeeded")
+	}
+	c.removed(now, uninstall, clean)
+	for name := range c.Machines {
+		if n := c.programs(name); n > 0 {
+			c.Error(fmt.Errorf("%d programs are left on %s", n, name))
+		}
+	}
+}
+
+// published publishes a release into a registry of the cluster's own, and returns its address. Nothing is made on GitHub.
+func (c *testCluster) published(dir, keys string) string {
+	c.Helper()
+	host, gh := c.Registry(), filepath.Join(c.Dir(), "gh")
+	c.Do(os.WriteFile(gh, []byte("#!/bin/sh\necho \"$@\" >\"$0.said\"\n"), 0o755))
+	c.AddCommand("gh", gh)
+	c.run(fmt.Sprintf("COSIGN_PASSWORD='%s' make publish VERSION=0.2.0 KEY=%s.key REGISTRY=%s/dupip RELEASE=%s", releasetest.Password, keys, host, dir))
+	if said, err := os.ReadFile(filepath.Join(c.Dir(), "bin/gh.said")); err != nil || !strings.HasPrefix(string(said), "release create v0.2.0 --verify-tag ") || !strings.Contains(string(said), "/SHA256SUMS.sig ") {
+		c.Errorf("the release is made by %q, %v", said, err)
+	}
+	return host
+}
+
+// fromRegistry runs a script with the cluster's registry, which has no TLS, in place of the one that it names.
+func (c *testCluster) fromRegistry(script, host string) string {
+	c.Helper()
+	return c.run(`cosign() { command cosign "$@" --allow-http-registry; }
+skopeo() { command skopeo "$@" --tls-verify=false; }
+helm() { case "$3" in install) command helm "$@" --plain-http;; *) command helm "$@";; esac; }
+` + strings.ReplaceAll(script, "ghcr.io/dupip", host+"/dupip"))
+}
+
+// runsVersion waits until all run a version, in which an open conflict is the same.
+func (c *testCluster) runsVersion(version string, before lab.Conflict) {
+	c.Helper()
+	c.run("kubectl -n dupip rollout status ds/dupip --timeout=$PATIENCE; kubectl -n dupip rollout status sts/dupip-reporter --timeout=$PATIENCE")
+	c.members()
+	c.same("node1", before)
+	c.pluginSays("nodes -o json", fmt.Sprintf(`"version": %q`, version))
+}
+
+// removed runs the scripts that remove all, and waits for the end of the namespace.
+func (c *testCluster) removed(dir, uninstall, clean string) {
+	c.Helper()
+	c.in(dir, uninstall)
+	c.onNodes(dir, clean)
 	c.eventually("the end of the namespace", func() error {
 		if c.Get(new(corev1.Namespace), "api/v1/namespaces/dupip") == nil {
 			return errors.New("it is there")
 		}
 		return nil
 	})
-	for name := range c.Machines {
-		if n := c.programs(name); n > 0 {
-			c.Error(fmt.Errorf("%d programs are left on %s", n, name))
-		}
-	}
 }
 
 // download makes a release and returns a folder with its files.

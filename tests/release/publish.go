@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 
@@ -26,21 +28,44 @@ type published struct {
 	image, chart string // references with digests
 }
 
-// publish pushes the image and the chart of a release to a registry such as ghcr.io/dupip, and signs both there. Without a registry it is a dry
-// run: the registry is its own, and nothing stays.
+// publish pushes the image and the chart of a release to a registry such as ghcr.io/dupip, signs both there, and makes the release on GitHub,
+// with all files. Without a registry it is a dry run: the registry is its own, nothing stays, and GitHub is not asked.
 func (r release) publish(ctx context.Context, to, key string) error {
 	if key == "" {
 		return errors.New("KEY=cosign.key names the private key: what is published is signed")
 	}
+	files, err := filepath.Glob(filepath.Join(r.dir, "*"))
+	if err != nil {
+		return err
+	}
+	onGitHub := append([]string{"gh", "release", "create", "v" + r.version, "--verify-tag", "--title=v" + r.version, "--notes=See CHANGELOG.md."}, files...)
 	if to == "" {
 		own, end, err := ownRegistry()
 		if err != nil {
 			return err
 		}
 		defer end()
-		to = own
-		fmt.Println("a dry run, with a registry of its own: REGISTRY=ghcr.io/dupip publishes")
+		if err := r.pushAndSign(ctx, own+"/dupip", key, os.Stdout); err != nil {
+			return err
+		}
+		fmt.Printf("\nThis was a dry run, with a registry of its own. REGISTRY=ghcr.io/dupip publishes, and then runs:\n  %s\n", strings.Join(onGitHub, " "))
+		return nil
 	}
+	if _, err := exec.LookPath("gh"); err != nil {
+		return errors.New("gh, which makes the release on GitHub, is missing: install it, and log in by \"gh auth login\"")
+	}
+	if err := r.pushAndSign(ctx, to, key, os.Stdout); err != nil {
+		return err
+	}
+	if _, err := output(ctx, "", onGitHub...); err != nil {
+		return err
+	}
+	fmt.Println("\nLeft to do: a pull request to krew-index with krew-dupip.yaml.")
+	return nil
+}
+
+// pushAndSign prints what is there then, and how to install it.
+func (r release) pushAndSign(ctx context.Context, to, key string, out io.Writer) error {
 	p, err := r.push(ctx, to)
 	if err != nil {
 		return err
@@ -51,7 +76,7 @@ func (r release) publish(ctx context.Context, to, key string) error {
 	}
 	for _, ref := range []string{p.image, p.chart} {
 		args := []string{path, "sign", "--key", key, "--tlog-upload=false", "--yes", "--recursive"}
-		if isLocal(to) {
+		if r.withoutTLS(to) {
 			args = append(args, "--allow-http-registry")
 		}
 		if _, err := output(ctx, "", append(args, ref)...); err != nil {
@@ -59,9 +84,9 @@ func (r release) publish(ctx context.Context, to, key string) error {
 		}
 	}
 	image, digest, _ := strings.Cut(p.image, "@")
-	fmt.Printf("image  %s\nchart  %s\n\nTo install it:\n  helm -n dupip install dupip oci://%s/charts/dupip --version %s \\\n    --set image.repository=%s --set image.digest=%s\n",
+	_, err = fmt.Fprintf(out, "image  %s\nchart  %s\n\nTo install it:\n  helm -n dupip install dupip oci://%s/charts/dupip --version %s \\\n    --set image.repository=%s --set image.digest=%s\n",
 		p.image, p.chart, to, r.version, image, digest)
-	return nil
+	return err
 }
 
 // ownRegistry is one in this process, until end is called.
@@ -75,9 +100,10 @@ func ownRegistry() (host string, end func(), err error) {
 	return listener.Addr().String(), func() { _ = server.Close() }, nil
 }
 
-// isLocal reports whether a registry is on this machine, and has no certificate.
-func isLocal(to string) bool {
-	return strings.HasPrefix(to, "127.0.0.1:") || strings.HasPrefix(to, "localhost:")
+// withoutTLS reports whether a registry has a private address, as those of tests: the image goes there without TLS.
+func (r release) withoutTLS(to string) bool {
+	tag, err := name.NewTag(to + "/dupip:" + r.version)
+	return err == nil && tag.Scheme() == "http"
 }
 
 var pushedDigest = regexp.MustCompile(`(?m)^Digest: (sha256:[0-9a-f]{64})$`)
@@ -118,7 +144,7 @@ func (r release) push(ctx context.Context, to string) (p published, err error) {
 		return p, err
 	}
 	args := []string{"push", r.path(r.chart()), "oci://" + to + "/charts"}
-	if isLocal(to) {
+	if r.withoutTLS(to) {
 		args = append(args, "--plain-http")
 	}
 	said, err := exec.CommandContext(ctx, path, args...).CombinedOutput() // with the user's credentials, which helm.Run does not read

@@ -53,6 +53,7 @@ func TestRelease(t *testing.T) {
 	if err := first.verify(t.Context(), keys+".pub"); err != nil {
 		t.Error(err)
 	}
+	t.Run("published", func(t *testing.T) { testPublished(t, first, keys) })
 	for name, commands := range map[string]packageCommands{
 		"deb": {
 			install: []string{"dpkg", "--force-unsafe-io", "-i", first.path(first.deb(runtime.GOARCH))},
