@@ -30,6 +30,7 @@ const chartDir = "../../deploy/chart"
 // chartObjects are all that the chart may ever render: no right and no account's token, but for the reporter. There is a
 // secret only where Helm reads a cluster.
 type chartObjects struct {
+	docs    [][]byte // as they were rendered
 	secret  *corev1.Secret
 	account *corev1.ServiceAccount
 	service *corev1.Service
@@ -91,6 +92,7 @@ func decodeChart(text string) (*chartObjects, error) {
 		if err != nil {
 			return nil, err
 		}
+		o.docs = append(o.docs, doc)
 		if err := o.add(doc); err != nil {
 			return nil, fmt.Errorf("%w in\n%s", err, doc)
 		}

@@ -293,6 +293,7 @@ func TestChart(t *testing.T) {
 			}
 			checkChart(t, o, release, or(r.inNamespace, namespace))
 			checkDrill(t, o, release)
+			checkOpenAPI(t, o)
 		})
 	}
 }
@@ -320,8 +321,18 @@ func TestChartTakesWholeConfig(t *testing.T) {
 func TestChartLint(t *testing.T) {
 	testneeds.Slow(t)
 	seen()
-	if out, err := helm.Run(t.Context(), "", "lint", "--strict", chartDir); err != nil {
-		t.Errorf("%v\n%s", err, out)
+	lint := func(t *testing.T, values string, more ...string) {
+		t.Helper()
+		if out, err := helm.Run(t.Context(), values, append([]string{"lint", "--strict", chartDir}, more...)...); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	}
+	lint(t, "")
+	for name, r := range renderings {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lint(t, r.values, "--values", "testdata/key.yaml", "--values", "-")
+		})
 	}
 }
 
