@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v4"
@@ -58,5 +59,21 @@ func checkValues(t *testing.T, at string, node *yaml.Node, schema schemaNode) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(missing)) {
 		t.Errorf("%s.%s is in the schema only", at, key)
+	}
+}
+
+// The table of the README has a row for each value, and each row four cells: a "|" in an explanation would end it.
+func TestChartReadme(t *testing.T) {
+	var rows int
+	for line := range strings.Lines(readChartFile(t, chartDir+"/README.md")) {
+		if cells, isRow := strings.CutPrefix(line, "| "); isRow {
+			rows++
+			if n := strings.Count(cells, "|"); n != 4 {
+				t.Errorf("a row has %d cells: %s", n, line)
+			}
+		}
+	}
+	if rows < 50 {
+		t.Errorf("the README has %d rows", rows)
 	}
 }
