@@ -76,6 +76,7 @@ What you may not read is missing, and README.txt says so.`, maxExamined),
 			out, name, err := file.Write(cmd, folder, data)
 			if err == nil {
 				printer := cli.NewPrinter(out)
+				out = cli.ForLocale(out)
 				for _, line := range []string{fmt.Sprintf("%s: %s.", detector.Printable(name), say.Plural(len(d.files), "file", "files")), d.lacks()} {
 					fmt.Fprintln(out, strings.TrimSuffix(printer.Wrap(line), "\n"))
 				}

@@ -37,6 +37,7 @@ func TestCommandLine(t *testing.T) {
 		{"lists", testLists},
 		{"last night", testLastNight},
 		{"names", testNames},
+		{"terminal", testTerminal},
 		{"completion", testCompletion},
 		{"offers", testOffers},
 		{"full", testFull},

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"encoding/json"
 	"regexp"
 	"slices"
@@ -82,7 +83,7 @@ var flagName = regexp.MustCompile(`^--[a-z-]+=?$`)
 // testOffers: whatever is offered for any flag of any command selects something, or is accepted where it selects nothing.
 func testOffers(t *testing.T, s *shown) {
 	selecting := []string{"--ip", "--namespace", "--pod", "--network", "--node"}
-	lists := map[string]string{"conflicts": "conflicts", "bindings": "bindings", "audit": "findings", "nodes": "nodes"}
+	lists := map[string]string{"conflicts": "conflicts", "bindings": "bindings", "audit": "findings", "nodes": "nodes", "explain": "stories"}
 	for _, command := range []string{"conflicts", "bindings", "audit", "nodes", "explain", "status", "conflicts --cluster", "conflicts --all", "audit --cluster", "bindings --cluster"} {
 		words := strings.Fields(command)
 		flags, _ := s.complete(append(words, "--")...)
@@ -101,7 +102,7 @@ func testOffers(t *testing.T, s *shown) {
 			for _, value := range values {
 				args := append(words, flag, value)
 				if command == "explain" {
-					args = append(args, s.across.String())
+					args = append(args, cmp.Or(map[string]string{"bank": "db", "shop": "web"}[value], s.across.String()))
 				}
 				if flag != "--output" {
 					args = append(args, "-o", "json")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -95,7 +96,7 @@ func ownRegistry() (host string, end func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	server := &http.Server{Handler: registry.New(registry.Logger(nil))}
+	server := &http.Server{Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
 	go func() { _ = server.Serve(listener) }()
 	return listener.Addr().String(), func() { _ = server.Close() }, nil
 }

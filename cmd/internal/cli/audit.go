@@ -55,7 +55,7 @@ func (t tables) findings(a document.Audit) {
 		}
 		rows = append(rows, row)
 	}
-	t.fitted(rows, header, "holder", "since", "reserved for")
+	t.fitted(rows, header, "holder", "since", "reserved for", "ip")
 }
 
 // address is that of a finding; one about a node has none.

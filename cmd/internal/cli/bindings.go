@@ -40,7 +40,7 @@ func (t tables) bindings(bindings []document.Binding) {
 			say.InNetwork(b.IP.String(), b.Network), nodes[b.NodeID()], say.Who(b), t.brief(b.Interface), b.Evidence.String(), Age(b.FirstSeen), Age(b.LastSeen),
 		})
 	}
-	t.fitted(rows, []any{"ip", "node", "holder", "interface", "evidence", "first seen", "last seen"}, "holder", "first seen", "interface", "last seen")
+	t.fitted(rows, []any{"ip", "node", "holder", "interface", "evidence", "first seen", "last seen"}, "holder", "first seen", "interface", "last seen", "ip", "evidence")
 }
 
 // bindingEvent has what may be long at its end.

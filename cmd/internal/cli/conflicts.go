@@ -84,7 +84,7 @@ func (t tables) conflicts(conflicts []document.Conflict) {
 		}
 	}
 	header := timesOf(conflicts, []any{"ip", "state", "since", "began", "lasted", "node", "holder", "interface", "first seen"}, rows)
-	t.fitted(rows, header, "holder", "first seen", "interface", "since", "lasted", "began")
+	t.fitted(rows, header, "holder", "first seen", "interface", "since", "lasted", "began", "ip")
 	if unreachable && !t.NoHeaders {
 		t.wrapped(2, "! unreachable: the node does not answer, and its holders may be gone.")
 	}

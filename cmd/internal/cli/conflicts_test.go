@@ -144,6 +144,16 @@ func TestLongNamesFit(t *testing.T) {
 		if strings.Count(out.String(), ip) != 4 || strings.Count(out.String(), "ip-10-0-1-2") != 2 || strings.Contains(out.String(), "…") {
 			t.Errorf("addresses, nodes and pods are not whole:\n%s", out.String())
 		}
+		p, narrow := printer(60)
+		for i := range holders {
+			holders[i].Node = "node"
+		}
+		tables{Printer: p}.bindings(holders)
+		if strings.Count(narrow.String(), "payments-reconciliation-worker-6f4c9d7b58-x") != 3 || strings.Count(narrow.String(), ip) != 3 {
+			t.Errorf("in 60 columns:\n%s", narrow)
+		}
+		p, _ = printer(80)
+		p.Out = out
 		nodes := document.Nodes{}
 		for _, b := range holders {
 			nodes.Nodes = append(nodes.Nodes, document.Node{Member: cluster.Member{Name: b.Node, State: "suspect", Since: ago(time.Minute), Heard: ago(time.Minute), Unacked: 1000, Address: "[" + ip + "]:7951"}})

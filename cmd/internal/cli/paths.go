@@ -35,8 +35,10 @@ func (f Format) columns() (list []column, err error) {
 	}
 	for _, spec := range specs {
 		header, path, found := strings.Cut(spec, ":")
-		if !found || path == "" {
-			return nil, fmt.Errorf("-o %s: must be %sHEADER:PATH,…, as %sIP:.ip", f, Columns, Columns)
+		if path == "" && strings.HasPrefix(string(f), Paths) {
+			return nil, fmt.Errorf("-o %s: must be %sTEMPLATE, as %s{.conflicts[*].ip}", f, Paths, Paths)
+		} else if !found || path == "" {
+			return nil, fmt.Errorf("-o %s: must be %sHEADER:PATH,HEADER:PATH, as %sIP:.ip", f, Columns, Columns)
 		}
 		c := column{header, jsonpath.New(header).AllowMissingKeys(true)}
 		if !strings.Contains(path, "{") {

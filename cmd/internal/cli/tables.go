@@ -43,8 +43,8 @@ func (t tables) rendered(rows []table.Row, header []any) string {
 }
 
 // fitted prints a table that fits the width, unless a wide one was asked for. It removes spare columns, in this order, until the table
-// fits. Then each address gets a line of its own, nodes' names are shortened, and what is in the named column at last. A column of nodes
-// without names is left out.
+// fits: addresses, by "ip", go into lines of their own. Then nodes' names are shortened, and what is in the named column at last. A column
+// of nodes without names is left out.
 func (t tables) fitted(rows []table.Row, header []any, column string, spare ...string) {
 	const shortestNode, shortest, indent = 8, 12, 2
 	if at := slices.Index(header, any("node")); at >= 0 && !slices.ContainsFunc(rows, func(row table.Row) bool { return row[at] != "" }) {
@@ -54,16 +54,15 @@ func (t tables) fitted(rows []table.Row, header []any, column string, spare ...s
 		t.table(rows, header...)
 		return
 	}
-	for ; len(spare) > 0 && t.left(header, rows, "") < 0; spare = spare[1:] {
-		header = without(spare[0], header, rows)
-	}
 	var above []string // the lines of the table
-	if at := slices.Index(header, any("ip")); at >= 0 && t.left(header, rows, "") < 0 {
-		above = each(rows, func(row table.Row) string { return fmt.Sprint(row[at]) })
-		header = without("ip", header, rows)
-		indented := *t.Printer
-		indented.Width -= indent
-		t.Printer = &indented
+	for ; len(spare) > 0 && t.left(header, rows, "") < 0; spare = spare[1:] {
+		if at := slices.Index(header, any(spare[0])); spare[0] == "ip" && at >= 0 {
+			above = each(rows, func(row table.Row) string { return fmt.Sprint(row[at]) })
+			indented := *t.Printer
+			indented.Width -= indent
+			t.Printer = &indented
+		}
+		header = without(spare[0], header, rows)
 	}
 	t.shorten(header, rows, "node", shortestNode)
 	t.shorten(header, rows, column, shortest)

@@ -137,6 +137,7 @@ func (l list[T, E]) show(cmd *cobra.Command, flags *queryFlags, q document.Query
 		}
 		// What is printed is for programs, so what is missing is said elsewhere.
 		problems := cli.NewPrinter(cmd.ErrOrStderr())
+		problems.Out = cli.ForLocale(problems.Out)
 		switch {
 		case cmd.Context().Err() != nil: // it could not be printed
 		case l.gaps != nil:

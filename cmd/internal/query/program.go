@@ -129,7 +129,7 @@ func (p *Program) AddOutput(cmd *cobra.Command) {
 		cmd.Flags().BoolVar(&p.noHeaders, "no-headers", false, "only the rows of a table, without header and advice")
 	}
 	cmd.Flags().StringVarP((*string)(&p.Output), "output", "o", string(cli.Table), "output `format`: "+cli.Disjoin(formatsOf(cmd)))
-	Complete(cmd, "output", formatsOf(cmd)...)
+	Complete(cmd, "output", slices.DeleteFunc(formatsOf(cmd), func(f string) bool { return strings.HasSuffix(f, "=") })...) // a shell would end the word there
 }
 
 func isList(cmd *cobra.Command) bool { return cmd.Flags().Lookup("sort-by") != nil }

@@ -1,0 +1,84 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// testTerminal: what who knows kubectl tries first.
+func testTerminal(t *testing.T, s *shown) {
+	across, local := s.across.String(), s.local.String()
+	for _, pod := range []string{"shop/web", "stage/web", "db"} {
+		want := across + " in network "
+		if pod == "db" {
+			want = s.first.reserved("bank/db") + " in network "
+		}
+		if got := s.ask("explain", pod); got.code != 0 || !strings.HasPrefix(got.stdout, want) {
+			t.Errorf("explain %s: %+v", pod, got)
+		}
+	}
+	both := []string{across, local} // 10.94.… and 10.244.…
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"conflicts", "--cluster", "-A", "-o", "name"}, strings.Join(both, "\n") + "\n"},
+		{[]string{"conflicts", "--cluster", "--sort-by", "ip", "-o", "jsonpath={.conflicts[*].ip}"}, strings.Join(both, " ")},
+		{[]string{"conflicts", "--cluster", "--sort-by", "ip", "-o", `jsonpath={range .conflicts[*]}{.ip}{"\n"}{end}`}, strings.Join(both, "\n") + "\n"},
+		{[]string{"conflicts", "-n", "shop", "-o", "custom-columns=ADDRESS:.ip,STATE:.state,NONE:.nothing"}, fmt.Sprintf("ADDRESS%*s  STATE      NONE\n%s  confirmed  <none>\n", len(across)-7, "", across)},
+		{[]string{"conflicts", "-n", "shop", "-o", "custom-columns=ADDRESS:.ip", "--no-headers"}, across + "\n"},
+		{[]string{"nodes", "-o", "jsonpath={.nodes[*].state}"}, "alive alive alive"},
+	} {
+		if got := s.ask(tt.args...); got.code != 0 || got.stdout != tt.want || got.stderr != "" {
+			t.Errorf("dupip %q prints %q, %+v, want %q", tt.args, got.stdout, got, tt.want)
+		}
+	}
+	for _, tt := range [][2]string{
+		{"explain web", `"web": shop/web, stage/web have that name: say which`},
+		{"explain shop/none", `"shop/none": neither an IP address nor a pod`},
+		{"explain 10.0.0", "10.0.0"},
+		{"conflicts -o jsonpath={.conflicts[", "jsonpath"},
+		{"conflicts -o jsonpath=", "must be jsonpath=TEMPLATE, as jsonpath={.conflicts[*].ip}"},
+		{"conflicts -o custom-columns=", "must be custom-columns=HEADER:PATH,"},
+		{"doctor -o jsonpath={", "jsonpath"},
+		{"conflicts -o custom-columns=IP", "custom-columns"},
+		{"conflicts --watch -o jsonpath={.ip}{", "jsonpath"},
+	} {
+		got := s.ask(strings.Fields(tt[0])...)
+		if got.code != 1 || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 || !strings.Contains(got.stderr, tt[1]) {
+			t.Errorf("dupip %s: %+v, want one line about %q", tt[0], got, tt[1])
+		}
+	}
+	if got := dupip(t, nil, "completion", "tcsh"); got.code != 1 || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 || !strings.Contains(got.stderr, `see "dupip completion --help"`) {
+		t.Errorf("completion for a shell that is not known: %+v", got)
+	}
+	if got := s.ask("doctor", "-o", "jsonpath={.checks[0].name}"); got.stdout != "capabilities" {
+		t.Errorf("a path of the doctor's report: %+v", got)
+	}
+	for _, list := range [][]string{{"conflicts", "--cluster"}, {"bindings", "--cluster"}, {"nodes"}, {"audit", "--cluster"}} {
+		got := s.ask(append(list, "--no-headers")...)
+		for line := range strings.Lines(got.stdout) {
+			if len(strings.Fields(line)) < 3 || strings.HasSuffix(line, ".\n") || strings.Contains(line, "What to do") || strings.Contains(line, "NODE") {
+				t.Errorf("%q without headers has a line that is no row: %s", list, line)
+			}
+		}
+		if got.code != 0 || got.stdout == "" {
+			t.Errorf("%q without headers: %+v", list, got)
+		}
+	}
+	for _, locale := range []string{"POSIX", "C", "de_DE.ISO-8859-1"} {
+		for _, args := range slices.Concat(s.forPeople(), helps) {
+			got := dupip(t, func(cmd *exec.Cmd) { cmd.Env = append(os.Environ(), "LC_ALL="+locale) }, args...)
+			for line := range strings.Lines(got.stdout + got.stderr) {
+				if strings.ContainsFunc(line, func(r rune) bool { return r > 127 }) {
+					t.Errorf("with LC_ALL=%s dupip %q prints %q", locale, args, line)
+					break
+				}
+			}
+		}
+	}
+}
