@@ -99,11 +99,21 @@ var ups = []struct{ metric, labels, begins, then string }{
 	{"dupip_conflicts", `state="confirmed",scope="same-node"`, "0", "0"},
 }
 
-// Agents are replaced one by one: each is down for half a minute, then has another pod name, starts
+// Agents are replaced one by one, or some at a time: each is down for half a minute, then has another pod name, starts
 // with interfaces that wait or fail, sees itself alone, and has no leases with keepers. Scrapes begin
-// before it listens. At every moment one agent is in this state.
+// before it listens. At every moment one agent is in this state, or some are.
 func TestNoAlertsOfARollingUpdate(t *testing.T) {
 	t.Parallel()
+	for _, together := range []int{1, 5} { // 5 of 12 are the chart's maxUnavailable
+		t.Run(fmt.Sprintf("%d at a time", together), func(t *testing.T) {
+			t.Parallel()
+			playRollingUpdate(t, together)
+		})
+	}
+}
+
+func playRollingUpdate(t *testing.T, together int) {
+	t.Helper()
 	const (
 		nodes  = 12
 		first  = 8 // scrapes before the first agent ends
@@ -113,7 +123,7 @@ func TestNoAlertsOfARollingUpdate(t *testing.T) {
 	)
 	p := &play{scrapes: 200}
 	for n := range nodes {
-		ends := first + n*pace
+		ends := first + n/together*together*pace
 		starts := ends - 1 + away
 		pod := func(incarnation string) string {
 			return fmt.Sprintf(`instance="n%d:9951",job="dupip",pod="%s-%d"`, n, incarnation, n)
