@@ -13,10 +13,11 @@ import (
 // word matches what a name may be, in any text.
 var word = regexp.MustCompile(`[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?`)
 
-// In the agents' logs, pods are NAMESPACE/NAME and nodes have a key.
+// In the agents' logs, pods are NAMESPACE/NAME, and nodes and who works on a conflict have a key.
 var (
 	loggedPod  = regexp.MustCompile(`\b(?:pod|holder\d+)="?([a-z0-9.-]+)/([a-z0-9.-]+)`)
 	loggedNode = regexp.MustCompile(`\bnode="?([A-Za-z0-9._-]+)`)
+	loggedAck  = regexp.MustCompile(`\bby=(?:"([^"]*)"|(\S+))`)
 )
 
 // names replaces names by words that tell only what kind they are of.
@@ -32,6 +33,13 @@ func (n *names) add(kind, name string) {
 	}
 	n.counts[kind]++
 	n.of[name] = fmt.Sprintf("%s-%d", kind, n.counts[kind])
+}
+
+// addWords adds each word of a name.
+func (n *names) addWords(kind, name string) {
+	for _, w := range word.FindAllString(name, -1) {
+		n.add(kind, w)
+	}
 }
 
 func (n *names) replace(text string) string {
@@ -60,6 +68,9 @@ func (n *names) find(v any) {
 			n.add("pod", text("name"))
 			n.add("vm", text("vm"))
 		}
+		if v["seconds"] != nil { // of an acknowledgement
+			n.addWords("person", text("by"))
+		}
 		n.add("node", text("node"))
 		n.add("node", text("nodeName"))
 		for _, e := range v {
@@ -85,7 +96,7 @@ func (n *names) replaceIn(v any) any {
 	return v
 }
 
-// redact replaces the names of nodes, namespaces and pods in all files. The namespace of dupip is none of them.
+// redact replaces the names of nodes, namespaces, pods and people in all files. The namespace of dupip is none of them.
 func (d *dump) redact(namespace string) {
 	n := &names{of: make(map[string]string), counts: make(map[string]int), kept: []string{namespace, "default", "kube-system", "host", "dupip"}}
 	documents := make(map[string]any)
@@ -106,6 +117,9 @@ func (d *dump) redact(namespace string) {
 		}
 		for _, m := range loggedNode.FindAllSubmatch(f.data, -1) {
 			n.add("node", string(m[1]))
+		}
+		for _, m := range loggedAck.FindAllSubmatch(f.data, -1) {
+			n.addWords("person", string(m[1])+string(m[2]))
 		}
 	}
 	for i, f := range d.files {

@@ -33,7 +33,7 @@ doctor.json: what "kubectl dupip doctor" found. nodes.json, conflicts.json, audi
 versions.json, workloads.json, pods.json, events.txt: of Kubernetes, in that namespace only.
 logs/: the last %d lines of the log of each of these pods, and of what ran there before.
 
-It has no packet and no Secret. It has addresses, MACs, and names of nodes, namespaces and pods%s. Read it before you give it away.
+It has no packet and no Secret. It has addresses, MACs, and names of nodes, namespaces, pods and who works on conflicts%s. Read it before you give it away.
 %s
 SHA256SUMS: the hashes of all other files: sha256sum -c SHA256SUMS
 `
@@ -61,7 +61,7 @@ What you may not read is missing, and README.txt says so.`, maxExamined),
 			}
 			replaced := ", which --redact would replace"
 			if redact {
-				replaced = ". Names of nodes, namespaces and pods that dupip's documents have are replaced: equal ones by equal words"
+				replaced = ". Names of nodes, namespaces, pods and people that dupip's documents have are replaced: equal ones by equal words"
 				d.redact(p.namespace)
 			}
 			folder := "dupip-sysdump-" + d.at.Format("20060102T150405Z")
@@ -85,7 +85,7 @@ What you may not read is missing, and README.txt says so.`, maxExamined),
 		},
 	}
 	file.Flag(cmd, "dupip-sysdump-TIME.tar.gz")
-	cmd.Flags().BoolVar(&redact, "redact", false, "replace the names of nodes, namespaces and pods")
+	cmd.Flags().BoolVar(&redact, "redact", false, "replace the names of nodes, namespaces, pods and people")
 	return cmd
 }
 

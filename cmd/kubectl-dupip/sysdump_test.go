@@ -109,11 +109,11 @@ func TestSysdumpWithoutReporter(t *testing.T) {
 // Words that are only parts of others, and dupip's own, stay.
 func TestRedact(t *testing.T) {
 	d := &dump{files: []dumped{
-		{"a.json", []byte(`{"holders": [{"namespace": "shop", "name": "web", "node": "n1"}, {"namespace": "default", "name": "dupip", "node": "n1.example"}]}`)},
-		{"b.txt", []byte(`shop/web-0 of web: webinar, n1.example. (n1) default/dupip "shop"`)},
+		{"a.json", []byte(`{"holders": [{"namespace": "shop", "name": "web", "node": "n1"}, {"namespace": "default", "name": "dupip", "node": "n1.example"}], "acknowledged": {"by": "Alice Doe", "seconds": 60}}`)},
+		{"b.txt", []byte(`shop/web-0 of web: webinar, n1.example. (n1) default/dupip "shop" Alice by=bob`)},
 	}, missing: []dumped{{"status/n1.json", []byte("n1 is away")}}}
 	d.redact("net")
-	if got, want := string(d.files[1].data), `namespace-1/web-0 of pod-1: webinar, node-2. (node-1) default/dupip "namespace-1"`; got != want {
+	if got, want := string(d.files[1].data), `namespace-1/web-0 of pod-1: webinar, node-2. (node-1) default/dupip "namespace-1" person-1 by=person-3`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if got := d.lacks(); got != "Missing: status/node-1.json (node-1 is away)." {

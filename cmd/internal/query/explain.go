@@ -70,7 +70,7 @@ func newExplain(p *Program) *cobra.Command {
 	return cmd
 }
 
-// addressesOf returns the addresses that a pod is seen with, those first that others have, too.
+// addressesOf returns the addresses that a pod is seen with.
 func addressesOf(cmd *cobra.Command, client *api.Client, q document.Query) (ips []netip.Addr, err error) {
 	pod := q.Pod
 	if strings.ContainsAny(pod, ":,") || strings.Trim(pod, ".0123456789/") == "" { // that was to be an address
