@@ -33,6 +33,7 @@ func TestStories(t *testing.T) {
 	c.story("clone", (*testCluster).clone)
 	c.story("API server", (*testCluster).withoutAPIServer)
 	c.story("node", (*testCluster).nodeDies)
+	c.story("rollout past a dead node", (*testCluster).rolloutPastDead)
 	c.quiet("node1", c.known...)
 }
 
