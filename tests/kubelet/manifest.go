@@ -21,13 +21,13 @@ const Manifest = "../../deploy/dupip.yaml"
 // knownFields are the fields of a DaemonSet that this package understands or that concern only its
 // rollout. One that ends with a dot has any fields below it.
 var knownFields = strings.Fields(`
-	apiVersion kind metadata. spec.selector.matchLabels. spec.updateStrategy. spec.template.metadata.labels.`)
+	apiVersion kind metadata. spec.selector.matchLabels. spec.updateStrategy. spec.revisionHistoryLimit spec.template.metadata.labels.`)
 
 // knownPodFields are those of the pod's specification.
 var knownPodFields = strings.Fields(`
 	automountServiceAccountToken dnsPolicy enableServiceLinks hostNetwork hostPID nodeName nodeSelector. priorityClassName
 	serviceAccountName terminationGracePeriodSeconds tolerations.
-	containers.name containers.image containers.imagePullPolicy containers.command containers.args containers.workingDir
+	containers.name containers.image containers.imagePullPolicy containers.terminationMessagePolicy containers.command containers.args containers.workingDir
 	containers.env.name containers.env.value containers.env.valueFrom.fieldRef.fieldPath
 	containers.ports.name containers.ports.containerPort
 	containers.startupProbe.httpGet.host containers.startupProbe.httpGet.path containers.startupProbe.httpGet.port containers.startupProbe.failureThreshold

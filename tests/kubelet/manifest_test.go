@@ -26,7 +26,7 @@ func TestManifestIsUnderstood(t *testing.T) {
 		{"a kind", "kind: Service\n", "kind: Ingress\n", "v1 Ingress is not understood"},
 		{"a field that is none", "hostPID: true", "hostPid: true\n      hostPidd: true", "hostPidd"},
 		{"a field twice", "hostPID: true", "hostPID: true\n      hostPID: true", "hostPID"},
-		{"a selector of others", "app.kubernetes.io/instance: dupip\n    spec:", "app.kubernetes.io/instance: other\n    spec:", "selector"},
+		{"a selector of others", "app.kubernetes.io/instance: dupip\n        app.kubernetes.io/part-of", "app.kubernetes.io/instance: other\n        app.kubernetes.io/part-of", "selector"},
 		{"another account", "serviceAccountName: dupip", "serviceAccountName: default", "ServiceAccount"},
 		{"a token", "      automountServiceAccountToken: false", "      automountServiceAccountToken: true", "token"},
 		{"a service with an address", "clusterIP: None", "clusterIP: 10.96.0.7", "headless"},
