@@ -13,7 +13,7 @@ import (
 
 // Entry is what to do about some addresses of a list of conflicts, or about the whole list.
 type Entry struct {
-	Addresses []string // none for the whole list
+	Addresses []string // none for the whole list; one of several conflicts may be there several times
 	Text      string
 	Steps     []document.Step
 }
@@ -21,7 +21,7 @@ type Entry struct {
 // Head is what an entry says before its steps, empty if that is nothing.
 func (e Entry) Head() string {
 	if len(e.Addresses) > 0 {
-		return List(e.Addresses) + ": " + e.Text
+		return List(once(e.Addresses)) + ": " + e.Text
 	}
 	return e.Text
 }
@@ -126,7 +126,7 @@ func Repairs(a document.Audit) (list []Entry) {
 		first.Node = nodes[first.NodeID()]
 		e := Entry{}
 		e.Text, e.Steps = Finding(first)
-		others := each(same[s][1:], What)
+		others := once(each(same[s], What))[1:]
 		if s.kind == document.Misrouted {
 			e.Text, e.Steps, others = misroutes(first, same[s], nodes)
 		}

@@ -159,6 +159,16 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
+// once returns texts in their order, each once.
+func once(texts []string) (kept []string) {
+	for _, text := range texts {
+		if !slices.Contains(kept, text) {
+			kept = append(kept, text)
+		}
+	}
+	return kept
+}
+
 // each returns what f makes of each element of a list.
 func each[T, V any](list []T, f func(T) V) (values []V) {
 	for _, element := range list {

@@ -29,11 +29,17 @@ func (p *Printer) Audit(a document.Audit) {
 	if len(a.Findings) > 0 {
 		p.println()
 	}
-	p.AuditGaps(a)
+	p.checked(a)
 }
 
-// AuditGaps prints which books were looked at, and what was not looked for.
+// AuditGaps prints what was not looked for.
 func (p *Printer) AuditGaps(a document.Audit) {
+	a.Books = nil
+	p.checked(a)
+}
+
+// checked prints which books were looked at, and what was not looked for.
+func (p *Printer) checked(a document.Audit) {
 	p.sentences(2, say.Checked(a))
 	p.Coverage(a.Coverage, "findings")
 }

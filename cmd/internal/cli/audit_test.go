@@ -84,6 +84,7 @@ func one(kind string, changes ...func(f *document.Finding)) func() document.Find
 }
 
 func byHand(f *document.Finding) { f.Given = detector.GivenNo }
+func next(f *document.Finding)   { f.IP = f.IP.Next() }
 
 const podsBook = `Book: host-local, network pods, 16 addresses reserved of 10.1.2.1-10.1.2.254,
   93% left.
@@ -178,22 +179,24 @@ What to do:
   would get it.
 
 ` + podsBook},
-		"several of a kind": {with(one("unreserved"), one("unreserved", byHand), one("unreserved"), one("unheld"), one("unheld")), false, `
+		"several of a kind": {with(one("unreserved"), one("unreserved", byHand), one("unreserved", next), one("unreserved"), one("unheld"), one("unheld", next), one("unheld", next)), false, `
 IP        FINDING     SINCE  HOLDER      RESERVED FOR
 10.1.2.5  unreserved  90s    shop/web-0  -
 10.1.2.5  unreserved  90s    shop/web-0  -
+10.1.2.6  unreserved  90s    shop/web-0  -
 10.1.2.5  unreserved  90s    shop/web-0  -
 10.1.2.5  unheld      90s    -           c3c3c3c3c3c3c
-10.1.2.5  unheld      90s    -           c3c3c3c3c3c3c
+10.1.2.6  unheld      90s    -           c3c3c3c3c3c3c
+10.1.2.6  unheld      90s    -           c3c3c3c3c3c3c
 
 What to do:
 shop/web-0 has 10.1.2.5, which host-local has not reserved. The next pod may get
-  it. Likewise: 10.1.2.5.` + reserveAgain + `shop/web-0 has 10.1.2.5, which no network plugin gave it. It was probably taken
+  it. Likewise: 10.1.2.6.` + reserveAgain + `shop/web-0 has 10.1.2.5, which no network plugin gave it. It was probably taken
   by hand, and host-local may give it to another pod.
   - Take the address from shop/web-0, or remove the pod (this cuts the pod
     shop/web-0, which ends; without a controller it does not come back):
 ` + deleteWeb0 + `10.1.2.5 is reserved for sandbox c3c3c3c3c3c3c, which does not exist any more.
-  The range has one address less. Likewise: 10.1.2.5.
+  The range has one address less. Likewise: 10.1.2.6.
   - If no other runtime has that container: Free the address, on node n1:
     flock /var/lib/cni/networks/pods/lock sh -c 'grep -q ^c3c3c3c3c3c3c \
       /var/lib/cni/networks/pods/10.1.2.5 && rm \

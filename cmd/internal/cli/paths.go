@@ -45,7 +45,7 @@ func (f Format) columns() (list []column, err error) {
 			path = "{." + strings.TrimPrefix(path, ".") + "}"
 		}
 		if err := c.path.Parse(path); err != nil {
-			return nil, fmt.Errorf("-o %s: %w", f, err)
+			return nil, fmt.Errorf("-o %s: %w; a path is such as {.conflicts[*].ip}", f, err)
 		}
 		list = append(list, c)
 	}
@@ -78,7 +78,7 @@ func (f Format) evaluate(p *Printer, doc any) (bool, error) {
 		return true, err
 	}
 	if strings.HasPrefix(string(f), Paths) {
-		return true, columns[0].path.Execute(p.Out, value)
+		return true, f.failed(columns[0].path.Execute(p.Out, value))
 	}
 	elements := []any{value}
 	if fields, ok := value.(map[string]any); ok && p.List != "" {
@@ -94,7 +94,7 @@ func (f Format) evaluate(p *Printer, doc any) (bool, error) {
 		for n, c := range columns {
 			var text strings.Builder
 			if err := c.path.Execute(&text, element); err != nil {
-				return true, err
+				return true, f.failed(err)
 			}
 			row[n] = cmp.Or(text.String(), "<none>")
 		}
@@ -103,6 +103,14 @@ func (f Format) evaluate(p *Printer, doc any) (bool, error) {
 	tables{Printer: p}.table(rows, header...)
 	p.NoHeaders = p.NoHeaders || p.events
 	return true, nil
+}
+
+// failed says which paths a document does not have.
+func (f Format) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("-o %s: %w; -o json shows what there is", f, err)
 }
 
 // generic is a document as its JSON has it, with whole numbers as such.

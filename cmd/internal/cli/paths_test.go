@@ -33,7 +33,7 @@ func TestPaths(t *testing.T) {
 	}
 	for format, want := range map[Format]string{
 		"jsonpath=":                   "must be",
-		"jsonpath={.bindings[}":       "unterminated array",
+		"jsonpath={.bindings[}":       "unterminated array; a path is such as {.conflicts[*].ip}",
 		"custom-columns=IP":           "must be custom-columns=HEADER:PATH",
 		"custom-columns=IP:.ip,NODE:": "must be custom-columns=HEADER:PATH",
 		"go-template={{.}}":           `must be table or json`,
@@ -42,5 +42,9 @@ func TestPaths(t *testing.T) {
 		if err := format.Check([]string{"table", "json"}); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("-o %s: %v, want %q", format, err, want)
 		}
+	}
+	p, _ := printer(0)
+	if err := Show(p, "jsonpath={.bindings[7].ip}", doc, (*Printer).Bindings); err == nil || !strings.HasPrefix(err.Error(), "-o jsonpath={.bindings[7].ip}: ") || !strings.HasSuffix(err.Error(), "; -o json shows what there is") {
+		t.Errorf("of an element that is not there: %v", err)
 	}
 }

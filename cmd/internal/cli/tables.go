@@ -73,9 +73,11 @@ func (t tables) fitted(rows []table.Row, header []any, column string, spare ...s
 	if !t.NoHeaders {
 		above = append([]string{""}, above...)
 	}
+	last := ""
 	for n, line := range strings.Split(t.rendered(rows, header), "\n") {
-		if above[n] != "" {
-			t.println(above[n])
+		if above[n] != "" && above[n] != last { // an address of several holders once
+			last = above[n]
+			t.println(last)
 		}
 		t.println(strings.Repeat(" ", indent) + line)
 	}
