@@ -44,6 +44,7 @@ func testTerminal(t *testing.T, s *shown) {
 		{"conflicts -o jsonpath={.conflicts[", "jsonpath"},
 		{"conflicts -o jsonpath=", "must be jsonpath=TEMPLATE, as jsonpath={.conflicts[*].ip}"},
 		{"conflicts -o custom-columns=", "must be custom-columns=HEADER:PATH,"},
+		{"conflicts -o jsonpath={.conflicts[9].ip}", "index 9, length 2; -o json shows what there is"},
 		{"doctor -o jsonpath={", "jsonpath"},
 		{"conflicts -o custom-columns=IP", "custom-columns"},
 		{"conflicts --watch -o jsonpath={.ip}{", "jsonpath"},
@@ -66,7 +67,7 @@ func testTerminal(t *testing.T, s *shown) {
 				t.Errorf("%q without headers has a line that is no row: %s", list, line)
 			}
 		}
-		if got.code != 0 || got.stdout == "" {
+		if got.code != 0 || got.stdout == "" || strings.Contains(got.stderr, "Book") {
 			t.Errorf("%q without headers: %+v", list, got)
 		}
 	}

@@ -209,7 +209,8 @@ func TestLongNames(t *testing.T) {
 	w := l.Watch(a)
 	long := netip.MustParseAddr("fd5f:5801:f9ef:a93e:16d3:e3fc:a5ab:9d40")
 	short := n.IPv4(5)
-	for i, name := range []string{"payments-reconciliation-worker-6f4c9d7b58-x2x9z", "checkout-frontend-canary-7d9f8b6c5d-abcde"} {
+	names := []string{"payments-reconciliation-worker-6f4c9d7b58-x2x9z", "checkout-frontend-canary-7d9f8b6c5d-abcde"}
+	for i, name := range names {
 		l.Pod(n, name, lab.PodOptions{
 			Addrs:         []netip.Addr{short, long},
 			HostInterface: fmt.Sprintf("vethabcdef%05d", i),
@@ -226,6 +227,23 @@ func TestLongNames(t *testing.T) {
 		}
 		if line, columns := longest(got); columns > 80 {
 			t.Errorf("dupip %v: a line of %d columns:\n%s%s", args, columns, line, got)
+		}
+	}
+	// Names are the last that is cut, and each address is there once.
+	for _, list := range []string{"bindings", "conflicts"} {
+		for columns, whole := range map[int][]string{60: {"-x2x9z", "-abcde"}, 80: names} {
+			got := inTerminal(t, columns, nil, list, "--api-socket", a.Socket)
+			table, _, _ := strings.Cut(got, "What to do")
+			for _, name := range whole {
+				if n := strings.Count(table, name); n != 2 { // of both addresses
+					t.Errorf("dupip %s in %d columns has %q %d times:\n%s", list, columns, name, n, table)
+				}
+			}
+			for _, ip := range []netip.Addr{short, long} {
+				if n := strings.Count(table, "\n"+ip.String()+"\n"); n != 1 {
+					t.Errorf("dupip %s in %d columns has %s %d times:\n%s", list, columns, ip, n, table)
+				}
+			}
 		}
 	}
 }
