@@ -2,6 +2,7 @@ package main
 
 import (
 	"net"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,5 +20,13 @@ func TestPortOfThePage(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || out != "" {
 			t.Errorf("port %d: %q, %v", port, out, err)
 		}
+	}
+}
+
+// Without an agent there is no page, and that is said before anybody opens it.
+func TestPageWithoutAgent(t *testing.T) {
+	out, err := dupip("ui", "--api-socket", filepath.Join(t.TempDir(), "none.sock"))
+	if err == nil || !strings.Contains(err.Error(), "no agent is running at ") || strings.Contains(err.Error(), "\n") || out != "" {
+		t.Errorf("%q, %v", out, err)
 	}
 }

@@ -178,3 +178,26 @@ func TestStatusWhileAttaching(t *testing.T) {
 	}
 	fits(t, out.String())
 }
+
+// A reporter that has just started does not know yet what nodes observe: that is not nothing. What one node has not reported is unknown.
+func TestSummaryBeforeReports(t *testing.T) {
+	doc := document.Nodes{Nodes: []document.Node{
+		{Member: cluster.Member{Name: "n1", State: "alive", Version: "v1"}}, {Member: cluster.Member{Name: "n2", State: "alive", Version: "v1"}},
+		{Member: cluster.Member{Name: "n3", State: "dead"}},
+	}}
+	printed(t, func(p *Printer) { p.Summary(doc, document.Conflicts{}, nil) }, `
+Agents      2 alive; 1 dead (n3)
+Versions    2 v1
+Interfaces  not reported yet
+Conflicts   none
+`)
+	doc.Nodes[0].Reported, doc.Nodes[0].Interfaces = time.Unix(1, 0), map[string]int{"attached": 3}
+	printed(t, func(p *Printer) { p.Summary(doc, document.Conflicts{}, nil) }, `
+Agents      2 alive; 1 dead (n3)
+Versions    2 v1
+Interfaces  3 attached
+Findings    none
+Audits      none
+Unknown     interfaces and findings of n2
+`)
+}
