@@ -161,10 +161,12 @@ func Span(d time.Duration) string {
 
 // once returns texts in their order, each once.
 func once(texts []string) (kept []string) {
+	seen := make(map[string]bool)
 	for _, text := range texts {
-		if !slices.Contains(kept, text) {
+		if !seen[text] {
 			kept = append(kept, text)
 		}
+		seen[text] = true
 	}
 	return kept
 }
