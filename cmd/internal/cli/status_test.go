@@ -182,7 +182,8 @@ func TestStatusWhileAttaching(t *testing.T) {
 // A reporter that has just started does not know yet what nodes observe: that is not nothing. What one node has not reported is unknown.
 func TestSummaryBeforeReports(t *testing.T) {
 	doc := document.Nodes{Nodes: []document.Node{
-		{Member: cluster.Member{Name: "n1", State: "alive", Version: "v1"}}, {Member: cluster.Member{Name: "n2", State: "alive", Version: "v1"}},
+		{Member: cluster.Member{Name: "n1", State: "alive", Version: "v1"}},
+		{Member: cluster.Member{Name: "n2", State: "alive", Version: "v1"}},
 		{Member: cluster.Member{Name: "n3", State: "dead"}},
 	}}
 	printed(t, func(p *Printer) { p.Summary(doc, document.Conflicts{}, nil) }, `
