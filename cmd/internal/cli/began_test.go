@@ -71,7 +71,7 @@ func TestEndedFits(t *testing.T) {
 		}{
 			{"10.244.117.201", "ip-10-0-1-17", "ip-10-0-1-18", "IP STATE SINCE BEGAN LASTED NODE HOLDER"},
 			{"10.244.117.201", "payments-worker-a-zone1.example.com", "payments-worker-b-zone1.example.com", "IP STATE BEGAN NODE HOLDER"},
-			{v6, "payments-worker-a-zone1.example.com", "payments-worker-b-zone1.example.com", "STATE NODE HOLDER"}, // below the address
+			{v6, "payments-worker-a-zone1.example.com", "payments-worker-b-zone1.example.com", "STATE SINCE BEGAN LASTED NODE HOLDER"}, // below the address
 		} {
 			p, out := printer(80)
 			tables{Printer: p}.conflicts([]document.Conflict{resolved(test.ip, 50*time.Hour, 12*time.Hour, test.first, test.second)})

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
@@ -35,12 +37,28 @@ func (t tables) bindings(bindings []document.Binding) {
 		return
 	}
 	nodes := t.nodeColumn(bindings)
-	for _, b := range bindings {
+	for _, b := range once(bindings) {
 		rows = append(rows, table.Row{
 			say.InNetwork(b.IP.String(), b.Network), nodes[b.NodeID()], say.Who(b), t.brief(b.Interface), b.Evidence.String(), Age(b.FirstSeen), Age(b.LastSeen),
 		})
 	}
 	t.fitted(rows, []any{"ip", "node", "holder", "interface", "evidence", "first seen", "last seen"}, "holder", "first seen", "interface", "last seen", "ip", "evidence")
+}
+
+// once leaves out what is listed without its network, too: a node's own address is in that of all pods and in that of its segment.
+func once(bindings []document.Binding) []document.Binding {
+	type place struct {
+		ip          netip.Addr
+		node, netns string
+		ifindex     uint32
+	}
+	of := func(b document.Binding) place { return place{b.IP, b.NodeID(), b.Netns, b.Ifindex} }
+	isPlain := func(b document.Binding) bool { return say.InNetwork(b.IP.String(), b.Network) == b.IP.String() }
+	plain := make(map[place]bool)
+	for _, b := range bindings {
+		plain[of(b)] = plain[of(b)] || isPlain(b)
+	}
+	return slices.DeleteFunc(slices.Clone(bindings), func(b document.Binding) bool { return plain[of(b)] && !isPlain(b) })
 }
 
 // bindingEvent has what may be long at its end.

@@ -80,6 +80,55 @@ IP        NODE      HOLDER      INTERFACE  EVIDENCE   FIRST SEEN  LAST SEEN
 	})
 }
 
+// Nodes' names without domains are enough where they tell nodes apart, whatever the domains are.
+func TestNodesWithDomains(t *testing.T) {
+	for _, test := range []struct{ nodes, want []string }{
+		{[]string{"ip-10-0-117-201.eu-central-1.compute.internal", "ip-10-0-117-202.eu-central-1.compute.internal", "node3"}, []string{"ip-10-0-117-201", "ip-10-0-117-202", "node3"}},
+		{[]string{"worker-a.zone1", "worker-a.zone2", "worker-b.zone2"}, []string{"worker-a.zone1", "worker-a.zone2", "worker-b"}},
+	} {
+		var holders []document.Binding
+		for _, node := range test.nodes {
+			holders = append(holders, holder(node, "web-0", "10.0.0.1", time.Minute))
+		}
+		p, _ := printer(80)
+		column := tables{Printer: p}.nodeColumn(holders)
+		got := each(holders, func(b document.Binding) string { return column[b.NodeID()] })
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("of %q (-want +got):\n%s", test.nodes, diff)
+		}
+	}
+}
+
+// A node's own address is listed once, though it is in the network of its segment, too, unless that was asked for.
+func TestBindingsOnce(t *testing.T) {
+	segment, pods := holder("n1", "web-0", "fd00:77::1", time.Minute), holder("n1", "web-0", "fd00:77::1", time.Minute)
+	segment.Network = "192.168.77.0/24"
+	other, elsewhere := segment, segment
+	other.Node, elsewhere.Ifindex = "n2", 9
+	for _, test := range []struct {
+		bindings []document.Binding
+		want     int
+	}{
+		{[]document.Binding{segment, pods}, 1},
+		{[]document.Binding{pods, segment}, 1},
+		{[]document.Binding{segment}, 1},
+		{[]document.Binding{segment, pods, other}, 2},
+		{[]document.Binding{segment, pods, elsewhere}, 2},
+	} {
+		p, out := printer(0)
+		p.Bindings(document.Bindings{Bindings: test.bindings})
+		if got := strings.Count(out.String(), "fd00:77::1"); got != test.want || test.want == 1 && len(test.bindings) == 2 && strings.Contains(out.String(), "192") {
+			t.Errorf("%d times, want %d:\n%s", got, test.want, out)
+		}
+		p, out = printer(0)
+		p.Wide = true
+		p.Bindings(document.Bindings{Bindings: test.bindings})
+		if strings.Count(out.String(), "fd00:77::1") != len(test.bindings) {
+			t.Errorf("not all, wide:\n%s", out)
+		}
+	}
+}
+
 func TestPrintCoverage(t *testing.T) {
 	names := func(n int) (list []string) {
 		for i := range n {

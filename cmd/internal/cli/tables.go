@@ -43,8 +43,8 @@ func (t tables) rendered(rows []table.Row, header []any) string {
 }
 
 // fitted prints a table that fits the width, unless a wide one was asked for. It removes spare columns, in this order, until the table
-// fits: addresses, by "ip", go into lines of their own. Then nodes' names are shortened, and what is in the named column at last. A column
-// of nodes without names is left out.
+// fits. If all before "ip" are not enough, each address gets a line of its own, and as many of them stay as fit then. At last nodes' names
+// are shortened, and then what is in the named column. A column of nodes without names is left out.
 func (t tables) fitted(rows []table.Row, header []any, column string, spare ...string) {
 	const shortestNode, shortest, indent = 8, 12, 2
 	if at := slices.Index(header, any("node")); at >= 0 && !slices.ContainsFunc(rows, func(row table.Row) bool { return row[at] != "" }) {
@@ -54,24 +54,23 @@ func (t tables) fitted(rows []table.Row, header []any, column string, spare ...s
 		t.table(rows, header...)
 		return
 	}
-	var above []string // the lines of the table
-	for ; len(spare) > 0 && t.left(header, rows, "") < 0; spare = spare[1:] {
-		if at := slices.Index(header, any(spare[0])); spare[0] == "ip" && at >= 0 {
-			above = each(rows, func(row table.Row) string { return fmt.Sprint(row[at]) })
-			indented := *t.Printer
-			indented.Width -= indent
-			t.Printer = &indented
-		}
+	above := []string{""} // the lines of the table
+	if at := slices.Index(spare, "ip"); at >= 0 && t.left(header, rows, spare[:at]...) < 0 {
+		ip := slices.Index(header, any("ip"))
+		above = append(above, each(rows, func(row table.Row) string { return fmt.Sprint(row[ip]) })...)
+		header = without("ip", header, rows)
+		indented := *t.Printer
+		indented.Width -= indent
+		t.Printer = &indented
+	}
+	for ; len(spare) > 0 && t.left(header, rows) < 0; spare = spare[1:] {
 		header = without(spare[0], header, rows)
 	}
 	t.shorten(header, rows, "node", shortestNode)
 	t.shorten(header, rows, column, shortest)
-	if above == nil {
+	if len(above) == 1 {
 		t.table(rows, header...)
 		return
-	}
-	if !t.NoHeaders {
-		above = append([]string{""}, above...)
 	}
 	last := ""
 	for n, line := range strings.Split(t.rendered(rows, header), "\n") {
@@ -86,10 +85,10 @@ func (t tables) fitted(rows []table.Row, header []any, column string, spare ...s
 // shorten clips what is in a column, if it is there, so that the table fits the width.
 func (t tables) shorten(header []any, rows []table.Row, column string, shortest int) {
 	at := slices.Index(header, any(column))
-	if at < 0 || t.left(header, rows, "") >= 0 {
+	if at < 0 || t.left(header, rows) >= 0 {
 		return
 	}
-	left := max(t.left(header, rows, column), shortest)
+	left := max(t.left(header, rows, column)-columnGap, shortest)
 	for _, row := range rows {
 		row[at] = clip(row[at].(string), left)
 	}
@@ -107,19 +106,21 @@ func without(column string, header []any, rows []table.Row) []any {
 	return slices.Delete(header, at, at+1)
 }
 
-// left is the part of the width that the columns of a table leave, but for the named one.
-func (t tables) left(header []any, rows []table.Row, column string) int {
-	left := t.Width + 2 // the last column is not padded
+// columnGap is between columns.
+const columnGap = 2
+
+// left is the part of the width that the columns of a table leave, without some of them.
+func (t tables) left(header []any, rows []table.Row, some ...string) int {
+	left := t.Width + columnGap // there is none after the last column
 	for n, name := range header {
-		if name == column {
-			left -= 2
+		if slices.Contains(some, name.(string)) {
 			continue
 		}
 		width := utf8.RuneCountInString(name.(string))
 		for _, row := range rows {
 			width = max(width, text.StringWidthWithoutEscSequences(fmt.Sprint(row[n])))
 		}
-		left -= width + 2
+		left -= width + columnGap
 	}
 	return left
 }
@@ -155,11 +156,14 @@ func (t tables) nodeColumn(holders []document.Binding) map[string]string {
 	if len(names) < 2 && !t.several {
 		return nil
 	}
-	domains := distinct(each(holders, func(b document.Binding) string { _, domain := shortName(b.Node); return domain }))
+	short := make(map[string]int) // how many names begin so
+	for _, name := range distinct(each(holders, func(b document.Binding) string { return b.Node })) {
+		short[shortName(name)]++
+	}
 	column := make(map[string]string)
 	for _, b := range holders {
-		name, _ := shortName(b.Node)
-		if len(domains) > 1 || whole {
+		name := shortName(b.Node)
+		if short[name] > 1 || whole {
 			name = b.Node // the domain tells them apart
 		}
 		boot := ""
@@ -174,11 +178,11 @@ func (t tables) nodeColumn(holders []document.Binding) map[string]string {
 	return column
 }
 
-// shortName splits a node's name into its first label and its domain. An address is a short name.
-func shortName(node string) (short, domain string) {
+// shortName is a node's name without its domain. An address has none.
+func shortName(node string) string {
 	if _, err := netip.ParseAddr(node); err == nil {
-		return node, ""
+		return node
 	}
-	short, domain, _ = strings.Cut(node, ".")
-	return short, domain
+	short, _, _ := strings.Cut(node, ".")
+	return short
 }
