@@ -70,7 +70,7 @@ func (t tables) conflicts(conflicts []document.Conflict) {
 	for _, c := range conflicts {
 		for n, b := range c.Holders {
 			row := table.Row{"", "", "", "", ""}
-			if n == 0 {
+			if n == 0 || t.NoHeaders {
 				row = table.Row{say.InNetwork(conflictIP(c), c.Network), t.Paint(c.State.String()), Age(Since(c)), BeganText(c), Lasted(c)}
 			}
 			name, node := DescribeHolder(b), nodes[b.NodeID()]
@@ -107,7 +107,7 @@ func (t tables) wideConflicts(conflicts []document.Conflict) {
 		nodes, _ := say.NodesOf(c.Holders)
 		for n, b := range c.Holders {
 			row := table.Row{"", "", "", "", "", "", "", "", ""}
-			if n == 0 {
+			if n == 0 || t.NoHeaders {
 				row = table.Row{
 					c.ID, c.Network, conflictIP(c), t.Paint(c.State.String()), c.Scope.String(), Age(Since(c)), Age(c.ResolvedAt),
 					BeganText(c), Lasted(c),

@@ -49,7 +49,8 @@ func (p *Printer) Nodes(doc document.Nodes) {
 		}
 		rows = append(rows, row)
 	}
-	if !p.Wide && !slices.ContainsFunc(doc.Nodes, func(n document.Node) bool { return n.State != cluster.Alive }) {
+	// A column without anything is for programs, which count columns.
+	if p.Width > 0 && !p.Wide && !slices.ContainsFunc(doc.Nodes, func(n document.Node) bool { return n.State != cluster.Alive }) {
 		header = without("heard", header, rows)
 	}
 	tables{Printer: p}.fitted(rows, header, "name", "heard", "since")

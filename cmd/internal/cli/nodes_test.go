@@ -2,6 +2,7 @@ package cli
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,6 +43,15 @@ NAME  STATE  SINCE  UNACKED  ADDRESS        BOOT
 n2    alive  50m          0  10.0.0.2:7951  0d2c4b5a
 n2    alive  10m          0  10.0.0.9:7951  6a60f9f1
 `)
+		for _, state := range []cluster.State{"alive", "dead"} { // programs find the others at the same place
+			twins.Nodes[1].State = state
+			p, out := printer(0)
+			p.NoHeaders = true
+			p.Nodes(twins)
+			if fields := strings.Fields(out.String()); len(fields) != 14 || fields[3] != "-" || fields[12] != "10.0.0.9:7951" {
+				t.Errorf("%s: rows of programs are\n%s", state, out)
+			}
+		}
 		alone := document.Nodes{Node: "n1", Nodes: nodes[:1], Cluster: document.ClusterStatus{Alone: true}}
 		alone.Nodes[0].Address = ""
 		printed(t, func(p *Printer) { p.Nodes(alone) }, `

@@ -22,7 +22,7 @@ type Printer struct {
 	Out       io.Writer
 	Width     int    // of a line, in columns; 0: unknown, tables have no bound then, and sentences 80 columns
 	Wide      bool   // all columns and rows, whole
-	NoHeaders bool   // only the rows of tables: for programs that read lines
+	NoHeaders bool   // only the rows of tables, each with all that its columns have: for programs that read lines
 	List      string // the key of the list in the document, if that is one
 	Sorted    bool   // lists have an order that was asked for
 	Selected  bool   // lists have only what was asked for

@@ -125,27 +125,25 @@ func (l list[T, E]) show(cmd *cobra.Command, flags *queryFlags, q document.Query
 	if p.Sorted = flags.sortBy != ""; p.Sorted {
 		slices.SortStableFunc(l.elements(doc), l.orders[flags.sortBy])
 	}
-	return doc, cli.Show(p, format, doc, func(p *cli.Printer, doc T) {
-		switch {
-		case format == cli.Names:
-			l.names(p, doc)
-		case p.NoHeaders:
-			l.text(p, doc)
-		default:
-			l.text(p, doc)
-			return
-		}
-		// What is printed is for programs, so what is missing is said elsewhere.
-		problems := cli.NewPrinter(cmd.ErrOrStderr())
-		problems.Out = cli.ForLocale(problems.Out)
-		switch {
-		case cmd.Context().Err() != nil: // it could not be printed
-		case l.gaps != nil:
-			l.gaps(problems, doc)
-		default:
-			problems.Coverage(l.coverage(doc), "addresses")
-		}
-	})
+	text := l.text
+	if format == cli.Names {
+		text = l.names
+	}
+	err = cli.Show(p, format, doc, text)
+	rows := format == cli.Names || strings.HasPrefix(string(format), cli.Columns) || p.NoHeaders && (format == cli.Table || format == cli.Wide)
+	if err != nil || !rows || cmd.Context().Err() != nil { // it could not be printed, or says itself what is missing
+		return doc, err
+	}
+	// Rows are for programs, so what is missing is said elsewhere.
+	document.Sanitize(&doc)
+	problems := cli.NewPrinter(cmd.ErrOrStderr())
+	problems.Out = cli.ForLocale(problems.Out)
+	if l.gaps != nil {
+		l.gaps(problems, doc)
+	} else {
+		problems.Coverage(l.coverage(doc), "addresses")
+	}
+	return doc, nil
 }
 
 // names prints what the rows are about.

@@ -42,7 +42,9 @@ type Program struct {
 // Printer returns a printer for a command's output.
 func (p *Program) Printer(cmd *cobra.Command) *cli.Printer {
 	printer := p.printer(cmd.OutOrStdout())
-	printer.NoHeaders = p.noHeaders
+	if printer.NoHeaders = p.noHeaders; p.noHeaders {
+		printer.Width = 0 // in a terminal, too, people see what their script will
+	}
 	return printer
 }
 
@@ -98,6 +100,9 @@ func (p *Program) Root(root *cobra.Command) *cobra.Command {
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil && completion != root { // Cobra's shows its help for a shell that it does not know
 		completion.Args, completion.RunE, completion.Example = NoArguments, root.RunE, p.examples("  source <(dupip completion bash)")
+		for _, shell := range completion.Commands() {
+			shell.Args = NoArguments
+		}
 	}
 	return root
 }
