@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -84,25 +85,41 @@ func (f Format) evaluate(p *Printer, doc any) (bool, error) {
 	if fields, ok := value.(map[string]any); ok && p.List != "" {
 		elements, _ = fields[p.List].([]any)
 	}
-	var header []any
-	for _, c := range columns {
-		header = append(header, c.header)
-	}
 	var rows []table.Row
+	if !p.NoHeaders { // a row, so that it stays as it was given
+		rows = append(rows, each(columns, func(c column) any { return c.header }))
+	}
 	for _, element := range elements {
 		row := make(table.Row, len(columns))
 		for n, c := range columns {
-			var text strings.Builder
-			if err := c.path.Execute(&text, element); err != nil {
+			if row[n], err = c.of(element); err != nil {
 				return true, f.failed(err)
 			}
-			row[n] = cmp.Or(text.String(), "<none>")
 		}
 		rows = append(rows, row)
 	}
-	tables{Printer: p}.table(rows, header...)
+	headless := *p
+	headless.NoHeaders = true
+	tables{Printer: &headless}.table(rows)
 	p.NoHeaders = p.NoHeaders || p.events
 	return true, nil
+}
+
+// of is what a column has of an element: several values with commas between them, as kubectl has them.
+func (c column) of(element any) (string, error) {
+	found, err := c.path.FindResults(element)
+	if err != nil {
+		return "", err
+	}
+	var values []string
+	for _, value := range slices.Concat(found...) {
+		var text strings.Builder
+		if err := c.path.PrintResults(&text, []reflect.Value{value}); err != nil {
+			return "", err
+		}
+		values = append(values, text.String())
+	}
+	return cmp.Or(strings.Join(values, ","), "<none>"), nil
 }
 
 // failed says which paths a document does not have.
