@@ -32,6 +32,8 @@ func (a ascii) Write(text []byte) (int, error) {
 			short = append(short, '*')
 		case r == '→':
 			short = append(short, '>')
+		case r == 'µ': // of microseconds
+			short = append(short, 'u')
 		default:
 			short = append(short, '?')
 		}

@@ -35,3 +35,12 @@ func TestLocale(t *testing.T) {
 		}
 	}
 }
+
+// Each character is one, so that columns stay, and those of our own texts can be read.
+func TestASCII(t *testing.T) {
+	t.Setenv("LC_ALL", "C")
+	var out bytes.Buffer
+	if n, err := ForLocale(ForLocale(&out)).Write([]byte("33µs → web…x2 ä")); err != nil || n != 21 || out.String() != "33us > web*x2 ?" {
+		t.Errorf("%d %v %q", n, err, out.String())
+	}
+}

@@ -59,7 +59,7 @@ func newExplain(p *Program) *cobra.Command {
 			}
 			return nil
 		},
-		ValidArgsFunction: completeAddress(p),
+		ValidArgsFunction: OnlyArgument(completion(p, p.all, (*api.Client).Bindings, addressesAndPods, func(text string) string { return text })),
 	}
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "namespace of the pod")
 	_ = cmd.RegisterFlagCompletionFunc("namespace", completion(p, p.all, (*api.Client).Bindings, bindingList.elements, selectors["namespace"]))
@@ -68,6 +68,13 @@ func newExplain(p *Program) *cobra.Command {
 	}
 	p.addTo(cmd)
 	return cmd
+}
+
+func addressesAndPods(doc document.Bindings) (texts []string) {
+	for _, b := range doc.Bindings {
+		texts = append(texts, selectors["ip"](b), selectors["pod"](b))
+	}
+	return texts
 }
 
 // addressesOf returns the addresses that a pod is seen with.
