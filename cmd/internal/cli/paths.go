@@ -79,7 +79,13 @@ func (f Format) evaluate(p *Printer, doc any) (bool, error) {
 		return true, err
 	}
 	if strings.HasPrefix(string(f), Paths) {
-		return true, f.failed(columns[0].path.Execute(p.Out, value))
+		found, err := columns[0].find(value)
+		for _, values := range found {
+			if err == nil {
+				err = columns[0].path.PrintResults(p.Out, values)
+			}
+		}
+		return true, f.failed(err)
 	}
 	elements := []any{value}
 	if fields, ok := value.(map[string]any); ok && p.List != "" {
@@ -105,9 +111,19 @@ func (f Format) evaluate(p *Printer, doc any) (bool, error) {
 	return true, nil
 }
 
+// find returns what a path selects. The library panics for some that are wrong, such as {range .nothing[]}{range}.
+func (c column) find(value any) (found [][]reflect.Value, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("no such path can be followed (%v)", reason)
+		}
+	}()
+	return c.path.FindResults(value)
+}
+
 // of is what a column has of an element: several values with commas between them, as kubectl has them.
 func (c column) of(element any) (string, error) {
-	found, err := c.path.FindResults(element)
+	found, err := c.find(element)
 	if err != nil {
 		return "", err
 	}

@@ -44,6 +44,13 @@ func TestPaths(t *testing.T) {
 			t.Errorf("-o %s: %v, want %q", format, err, want)
 		}
 	}
+	for _, path := range []Format{"jsonpath={range .nothing[]}{range}", "custom-columns=A:{range .nothing[]}{range}"} {
+		p, out := printer(0)
+		p.List = "bindings"
+		if err := Show(p, path, doc, (*Printer).Bindings); err == nil || !strings.Contains(err.Error(), "no such path can be followed") || out.Len() > 0 {
+			t.Errorf("-o %s: %v %q", path, err, out)
+		}
+	}
 	p, _ := printer(0)
 	if err := Show(p, "jsonpath={.bindings[7].ip}", doc, (*Printer).Bindings); err == nil || !strings.HasPrefix(err.Error(), "-o jsonpath={.bindings[7].ip}: ") || !strings.HasSuffix(err.Error(), "; -o json shows what there is") {
 		t.Errorf("of an element that is not there: %v", err)
