@@ -54,6 +54,7 @@ func testTerminal(t *testing.T, s *shown) {
 			t.Errorf("dupip %s: %+v, want one line about %q", tt[0], got, tt[1])
 		}
 	}
+	wantOneLine(t, dupip(t, nil, "completion", "bash", "now"), `"now": dupip completion bash takes no arguments`)
 	if got := dupip(t, nil, "completion", "tcsh"); got.code != 1 || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 || !strings.Contains(got.stderr, `see "dupip completion --help"`) {
 		t.Errorf("completion for a shell that is not known: %+v", got)
 	}
@@ -69,6 +70,34 @@ func testTerminal(t *testing.T, s *shown) {
 		}
 		if got.code != 0 || got.stdout == "" || strings.Contains(got.stderr, "Book") {
 			t.Errorf("%q without headers: %+v", list, got)
+		}
+	}
+	// Without headers a terminal has the rows of a pipe, each whole.
+	rows := []string{"conflicts", "--cluster", "--no-headers", "--api-socket", s.first.agent.Socket}
+	if got, want := wordsOf(inTerminal(t, 60, nil, rows...)), wordsOf(piped(t, "", rows...)); !slices.Equal(got, want) || strings.Count(strings.Join(want, " "), "confirmed") != 4 {
+		t.Errorf("without headers a terminal has %q, and a pipe %q", got, want)
+	}
+	// What is missing is said beside the rows, but not within what a template selects.
+	for format, missing := range map[string]bool{"custom-columns=IP:.ip": true, "name": true, "jsonpath={.findings[*].ip}": false} {
+		if got := s.ask("audit", "--cluster", "-o", format); got.code != 0 || strings.Contains(got.stderr, "Not checked: on node "+s.third.Node.ShortName()) != missing {
+			t.Errorf("audit -o %s: %+v", format, got)
+		}
+	}
+	// A node's own address is in the network of its segment, too.
+	listed := make(map[string]bool)
+	for line := range strings.Lines(s.ask("bindings", "--cluster", "--no-headers").stdout) {
+		if holder := strings.Join(strings.Fields(line)[:4], " "); listed[holder] || strings.Contains(holder, "(") {
+			t.Errorf("bindings have twice: %s", holder)
+		} else {
+			listed[holder] = true
+		}
+	}
+	if doc := s.ask("bindings", "--cluster", "-o", "jsonpath={.bindings[*].network}").stdout; len(listed) == 0 || len(listed) >= len(strings.Fields(doc)) {
+		t.Errorf("%d of the bindings in networks %s", len(listed), doc)
+	}
+	for command, want := range map[string]bool{"explain": true, "capture": false} {
+		if offered, _ := s.complete(command, ""); slices.Contains(offered, "shop/web") != want || !slices.Contains(offered, across) {
+			t.Errorf("for %s a shell offers %q", command, offered)
 		}
 	}
 	for _, locale := range []string{"POSIX", "C", "de_DE.ISO-8859-1"} {
