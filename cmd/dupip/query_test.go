@@ -24,6 +24,12 @@ func TestWrongArguments(t *testing.T) {
 		"agent --gossip-key-file k": "the agent is alone without --join or --bind: give one of them, " +
 			"or leave out --cluster, --advertise and --gossip-key-file",
 		"nodes n1":                        `"n1": dupip nodes takes no arguments; see "dupip nodes --help"`,
+		"completion tcsh":                 `"tcsh": dupip completion has no such command; see "dupip completion --help"`,
+		"completion bash now":             `"now": dupip completion bash takes no arguments; see "dupip completion bash --help"`,
+		"conflicts -A -n shop":            "--all-namespaces and --namespace exclude each other: give one of them",
+		"explain 10.0.0.300":              `"10.0.0.300": not an IP address`,
+		"explain fd00::1::2":              `"fd00::1::2": not an IP address`,
+		"explain 10.0.0.0/24":             `"10.0.0.0/24": not an IP address`,
 		"conflicts --ip 10.0.0.1 --nodes": `unknown flag: --nodes; see "dupip conflicts --help"`,
 	} {
 		root := newRoot()

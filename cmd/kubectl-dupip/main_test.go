@@ -306,6 +306,30 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// Programs that read rows are told elsewhere what is missing, and those that read the document find it there.
+func TestWhatIsMissing(t *testing.T) {
+	k := newKubectl(t, list(pod("good", "True")))
+	for args, want := range map[string]struct {
+		begins string
+		says   int
+	}{
+		"conflicts":                                     {"43 conflicts: ", 1},
+		"conflicts -A --no-headers -o wide":             {"", 1},
+		"conflicts -o name":                             {"10.0.0.1\n10.0.0.2\n", 1},
+		"conflicts -o custom-columns=Address:.ip":       {"Address\n10.0.0.1\n10.0.0.2\n", 1},
+		"conflicts -o jsonpath={.conflicts[3].ip}":      {"10.0.0.4", 0},
+		"conflicts -o jsonpath={.missing[0]}":           {"n3", 0},
+		"conflicts --no-headers -o json":                {"{", 0},
+		"audit --no-headers":                            {"Not checked: on node n2, everything.\n", 0},
+		"audit --network lost -o custom-columns=IP:.ip": {"IP\n10.1.2.5\n", 0},
+	} {
+		out, err := k.dupip(strings.Fields(args)...)
+		if err != nil || !strings.HasPrefix(out, want.begins) || strings.Count(out, "1 of 3 nodes did not answer: n3") != want.says {
+			t.Errorf("%s: %v\n%s", args, err, out)
+		}
+	}
+}
+
 // What one agent has flags for, the plugin has not.
 func TestArguments(t *testing.T) {
 	k := newKubectl(t, list(pod("good", "True")))

@@ -164,29 +164,6 @@ func TestLongNamesFit(t *testing.T) {
 	})
 }
 
-// Without headers each row is whole, so that one holder after the other can be read.
-func TestRowsOnly(t *testing.T) {
-	c := between("10.0.0.1", holder("n1", "web-0", "10.0.0.1", time.Hour), holder("n2", "web-1", "10.0.0.1", time.Hour))
-	c.Holders[0].Unreachable = true
-	for _, wide := range []bool{false, true} {
-		p, out := printer(0)
-		p.NoHeaders, p.Wide = true, wide
-		p.Conflicts(document.Conflicts{Conflicts: []document.Conflict{c}, Pairs: []document.Pair{{Nodes: []string{"n1", "n2"}, Addresses: 9}}, Coverage: document.Coverage{Asked: 2, Missing: []string{"n3"}}})
-		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-		if len(lines) != 2 || !strings.Contains(lines[0], "shop/web-0") || !strings.Contains(lines[1], "shop/web-1") ||
-			strings.Count(out.String(), "10.0.0.1") != 2 || strings.Count(out.String(), "confirmed") != 2 {
-			t.Errorf("wide %t:\n%s", wide, out)
-		}
-	}
-	p, out := printer(0)
-	p.NoHeaders = true
-	p.Conflicts(document.Conflicts{})
-	p.Conflicts(manyConflicts(30))
-	if got := strings.Count(out.String(), "\n"); got != len(holdersOf(manyConflicts(30).Conflicts)) {
-		t.Errorf("%d rows:\n%s", got, out)
-	}
-}
-
 func TestPrintPairs(t *testing.T) {
 	example := func(ips ...string) (list []document.Address) {
 		for _, ip := range ips {

@@ -104,9 +104,7 @@ func (f Format) evaluate(p *Printer, doc any) (bool, error) {
 		}
 		rows = append(rows, row)
 	}
-	headless := *p
-	headless.NoHeaders = true
-	tables{Printer: &headless}.table(rows)
+	tables{Printer: p}.table(rows)
 	p.NoHeaders = p.NoHeaders || p.events
 	return true, nil
 }

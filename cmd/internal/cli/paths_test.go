@@ -47,7 +47,7 @@ func TestPaths(t *testing.T) {
 	for _, path := range []Format{"jsonpath={range .nothing[]}{range}", "custom-columns=A:{range .nothing[]}{range}"} {
 		p, out := printer(0)
 		p.List = "bindings"
-		if err := Show(p, path, doc, (*Printer).Bindings); err == nil || !strings.Contains(err.Error(), "no such path can be followed") || out.Len() > 0 {
+		if err := Show(p, path, doc, (*Printer).Bindings); err == nil || !strings.HasPrefix(err.Error(), "-o "+string(path)+": no such path can be followed") || out.Len() > 0 {
 			t.Errorf("-o %s: %v %q", path, err, out)
 		}
 	}
