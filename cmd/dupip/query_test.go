@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 )
 
@@ -109,7 +111,9 @@ func dupip(args ...string) (string, error) {
 	root.SetArgs(args)
 	root.SetOut(&out)
 	root.SetErr(&out)
-	err := root.Execute()
+	ctx, end := context.WithTimeout(context.Background(), time.Minute) // of what should have been refused
+	defer end()
+	err := root.ExecuteContext(ctx)
 	return out.String(), err
 }
 

@@ -84,6 +84,8 @@ func (c *testCluster) sees(ip netip.Addr, user ...string) {
 	for command, want := range map[string]string{
 		"conflicts": regexp.QuoteMeta(ip.String()), "conflicts -n shop": "shop/new", "conflicts -n default": "No such conflict", "bindings --pod shop/old": regexp.QuoteMeta(ip.String()),
 		"explain " + ip.String(): "Remove shop/old, which has lost its reservation", "audit": "mismatched", "nodes": "reporter", "status": "(?s)2 alive.*with findings",
+		"explain shop/old": "Remove shop/old", "explain old -n shop": "Remove shop/old", "conflicts -A -o 'jsonpath={.conflicts[*].ip}'": regexp.QuoteMeta(ip.String()),
+		"bindings -A --no-headers": "(?m)^" + regexp.QuoteMeta(ip.String()) + " .*shop/new", "bindings -n shop -o custom-columns=IP:.ip,POD:.pod.name": regexp.QuoteMeta(ip.String()) + " +new\n",
 		"status --node node2": "observing", "version": "kubectl dupip ",
 	} {
 		c.eventually(command, func() error {

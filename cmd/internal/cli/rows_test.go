@@ -75,7 +75,7 @@ func TestNamesAreCutLast(t *testing.T) {
 		header, holds string // holds is what the line of the first holder has
 	}{
 		{120, v6, "payments-reconciliation-worker-x0", "IP NODE HOLDER EVIDENCE", "payments-worker-0.zone1 shop/payments-reconciliation-worker-x0"},
-		{80, v6, "reconciliation-x0", "NODE HOLDER EVIDENCE LAST SEEN", "payments-worker-0 shop/reconciliation-x0"},
+		{80, v6, "reconcile-ab-x0", "NODE HOLDER INTERFACE EVIDENCE LAST SEEN", "payments-worker-0 shop/reconcile-ab-x0"},
 		{80, "10.0.0.1", "payments-reconciliation-worker-x0", "IP NODE HOLDER EVIDENCE", "payments-worker-0 shop/payments-reconciliation-worker-x0"},
 		{80, "10.0.0.1", "payments-reconciliation-worker-6f4c9d7b58-with-x0", "NODE HOLDER", "payments-worker-0 shop/payments-reconciliation-worker-6f4c9d7b58-with-x0"},
 		{60, "10.0.0.1", "payments-reconciliation-worker-6f4c9d7-x0", "NODE HOLDER", "paym…ker-0 shop/payments-reconciliation-worker-6f4c9d7-x0"},
