@@ -79,8 +79,12 @@ func TestExplainPod(t *testing.T) {
 		}, ""},
 		"two of a name": {"web", document.Bindings{Bindings: []document.Binding{other, web}}, []string{"/v1/bindings?cluster=1&pod=web"}, `"web": shop/web, stage/web have that name: say which`},
 		"none":          {"web", document.Bindings{}, []string{"/v1/bindings?cluster=1&pod=web"}, `"web": neither an IP address nor a pod with an address that is seen; "dupip bindings" lists all`},
-		"none, and a node is silent": {"web", document.Bindings{Coverage: missing}, []string{"/v1/bindings?cluster=1&pod=web"},
-			`"web": no address of such a pod is seen; 1 of 3 nodes did not answer: n3; their pods are missing.`},
+		"none, and a node is silent": {
+			"web",
+			document.Bindings{Coverage: missing},
+			[]string{"/v1/bindings?cluster=1&pod=web"},
+			`"web": no address of such a pod is seen; 1 of 3 nodes did not answer: n3; their pods are missing.`,
+		},
 		"no address": {"10.0.0", document.Bindings{}, nil, `"10.0.0": not an IP address`},
 	} {
 		a := &asked{T: t, bindings: test.bindings}
