@@ -281,6 +281,14 @@ func TestLastCounts(t *testing.T) {
 	has(t, page, ">n2<", there+` <span class="age"><time`, "3d ago</time>", ">n1<", there+"</td>")
 }
 
+// Of many nodes few are heard each second, so when does not say anything about one that is alive.
+func TestHeard(t *testing.T) {
+	page := body(t, ask(documents{nodes: func() document.Nodes {
+		return document.Nodes{Nodes: []document.Node{{Member: cluster.Member{Name: "n1", State: "alive", Heard: seen}}, {Member: cluster.Member{Name: "n2", State: "dead", Heard: seen}}}}
+	}}, "/nodes"))
+	has(t, page, ">n2<", `data-label="heard"><time`, ">n1<", `data-label="heard">–<`)
+}
+
 // An error of the source is a line on a page that works.
 func TestSourceFails(t *testing.T) {
 	r := ask(documents{err: errors.New("no agent is running at /run/dupip.sock")}, "/")

@@ -44,6 +44,15 @@ func TestHostileErrors(t *testing.T) {
 	}
 }
 
+// Nor has it what the locale has not.
+func TestErrorsInASCII(t *testing.T) {
+	t.Setenv("LC_ALL", "POSIX")
+	var out bytes.Buffer
+	if PrintError(&out, "dupip", errors.New("a → b…")); out.String() != "dupip: a > b*\n" {
+		t.Errorf("%q", out.String())
+	}
+}
+
 // With --exit-code, what was not seen is not clean.
 func TestConflictsExit(t *testing.T) {
 	confirmed, resolved, drill := document.Conflict{State: detector.Confirmed}, document.Conflict{State: detector.Resolved}, document.Conflict{State: detector.Confirmed, Drill: true}
