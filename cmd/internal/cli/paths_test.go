@@ -18,6 +18,7 @@ func TestPaths(t *testing.T) {
 		"jsonpath=bindings[0].ifindex":                               "1234567",
 		`jsonpath={range .bindings[*]}{.node}{"\t"}{.ip}{"\n"}{end}`: "n1\t10.0.0.1\nn2\t10.0.0.2\n",
 		`jsonpath={.bindings[?(@.node=="n2")].ip}`:                   "10.0.0.2",
+		"jsonpath={.bindings[1].interface}":                          "vethweb-?[31m", // as a terminal gets it
 		"jsonpath={.nothing}":                                        "",
 		"custom-columns=IP:.ip,POD:.pod.name,Index:{.ifindex}":       "IP        POD     Index\n10.0.0.1  web-0   1234567\n10.0.0.2  <none>  7\n",
 		"custom-columns=Both:{.ip}{.node},Pod:.pod":                  "Both         Pod\n10.0.0.1,n1  {\"name\":\"web-0\",\"namespace\":\"shop\",\"uid\":\"u-web-0\"}\n10.0.0.2,n2  <none>\n",
