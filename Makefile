@@ -60,6 +60,7 @@ verify-release: need-go ## whether a release is complete and as it was signed; V
 	@$(GO) run -C tests ./release verify -version '$(VERSION)' -key '$(PUB)' -o '$(RELEASE)'
 
 publish: need-go ## push image and chart of a release and sign them there; REGISTRY=ghcr.io/dupip, or a dry run; VERSION=0.2.0 KEY=cosign.key
+	@tests/install.sh release
 	@$(GO) run -C tests ./release publish -version '$(VERSION)' -key '$(KEY)' -registry '$(REGISTRY)' -o '$(RELEASE)'
 
 demo: need-root build ## (root) three duplicates in a small cluster of netns, found

@@ -29,10 +29,15 @@ spec:
 // krewPlatform is repeated for each archive.
 const krewPlatform = `    - selector:
         matchLabels: {os: %s, arch: %s}
-      uri: https://%s/releases/download/v%s/%s
+      uri: %s
       sha256: %x
       bin: %s
 `
+
+// download is where a file of the release is published.
+func (r release) download(name string) string {
+	return "https://" + compile.Module + "/releases/download/v" + r.version + "/" + name
+}
 
 // krew returns the manifest for the archives.
 func (r release) krew() ([]byte, error) {
@@ -45,7 +50,7 @@ func (r release) krew() ([]byte, error) {
 			if err != nil {
 				return nil, err
 			}
-			fmt.Fprintf(&text, krewPlatform, system, arch, compile.Module, r.version, name, sha256.Sum256(archive), pluginName)
+			fmt.Fprintf(&text, krewPlatform, system, arch, r.download(name), sha256.Sum256(archive), pluginName)
 		}
 	}
 	return []byte(text.String()), nil

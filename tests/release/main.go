@@ -1,5 +1,5 @@
-// Command release makes the files of a release, as `make release` does, and verifies them, as `make verify-release` does; deploy/RELEASE.md
-// explains them. It runs in the folder tests.
+// Command release makes the files of a release, verifies and publishes them, as `make release`, `make verify-release` and `make publish` do;
+// deploy/RELEASE.md explains them. It runs in the folder tests.
 //
 // Equal commits and versions of Go make equal files, but for the provenance and the signatures. What is derived from other files of a
 // release (checksums, the list of modules, the manifest for krew), verifying derives again and compares.
@@ -108,6 +108,11 @@ func (r release) files() []string {
 		}
 	}
 	return names
+}
+
+// everything is files and what is about them.
+func (r release) everything() []string {
+	return append(r.files(), sumsFile, sumsFile+signature, provenanceFile, provenanceFile+signature)
 }
 
 func (r release) path(name string) string { return filepath.Join(r.dir, name) }

@@ -2,12 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,76 +36,119 @@ func (r release) publish(ctx context.Context, to, key string) error {
 	if key == "" {
 		return errors.New("KEY=cosign.key names the private key: what is published is signed")
 	}
-	files, err := filepath.Glob(filepath.Join(r.dir, "*"))
-	if err != nil {
+	if _, err := os.Stat(r.path(r.image())); err != nil {
+		return fmt.Errorf("%s has no release %s: make release VERSION=%[2]s KEY=%s makes it", r.dir, r.version, key)
+	}
+	dry := to == ""
+	if _, err := exec.LookPath("gh"); err != nil && !dry {
+		return errors.New("gh, which makes the release on GitHub, is missing: install it, and log in by \"gh auth login\"")
+	}
+	if err := r.verifyOwn(ctx, key); err != nil {
 		return err
 	}
-	onGitHub := append([]string{"gh", "release", "create", "v" + r.version, "--verify-tag", "--title=v" + r.version, "--notes=See CHANGELOG.md."}, files...)
-	if to == "" {
-		own, end, err := ownRegistry()
+	if dry {
+		own, end, err := serve(newRegistry())
 		if err != nil {
 			return err
 		}
 		defer end()
-		if err := r.pushAndSign(ctx, own+"/dupip", key, os.Stdout); err != nil {
-			return err
-		}
-		fmt.Printf("\nThis was a dry run, with a registry of its own. REGISTRY=ghcr.io/dupip publishes, and then runs:\n  %s\n", strings.Join(onGitHub, " "))
-		return nil
+		to = own + "/dupip"
 	}
-	if _, err := exec.LookPath("gh"); err != nil {
-		return errors.New("gh, which makes the release on GitHub, is missing: install it, and log in by \"gh auth login\"")
-	}
-	if err := r.pushAndSign(ctx, to, key, os.Stdout); err != nil {
-		return err
-	}
-	if _, err := output(ctx, "", onGitHub...); err != nil {
-		return err
-	}
-	fmt.Println("\nLeft to do: a pull request to krew-index with krew-dupip.yaml.")
-	return nil
-}
-
-// pushAndSign prints what is there then, and how to install it.
-func (r release) pushAndSign(ctx context.Context, to, key string, out io.Writer) error {
 	p, err := r.push(ctx, to)
 	if err != nil {
 		return err
 	}
+	if err := r.signPushed(ctx, key, p.image, p.chart); err != nil {
+		return err
+	}
+	fmt.Printf("image  %s\nchart  %s\n", p.image, p.chart)
+	if !dry {
+		if _, err := output(ctx, "", r.onGitHub()...); err != nil {
+			return err
+		}
+		fmt.Printf("\nLeft to do: %s\n", krewIndex)
+		return nil
+	}
+	fmt.Printf("\nThis was a dry run, with a registry of its own. To publish, after \"docker login ghcr.io\" and \"gh auth login\":\n"+
+		"  git push origin v%s\n  make publish VERSION=%[1]s KEY=%s REGISTRY=ghcr.io/dupip\nThen these are there, too:\n", r.version, key)
+	for _, name := range r.everything() {
+		fmt.Println(" ", r.download(name))
+	}
+	fmt.Printf("Left to do by hand: %s\n", krewIndex)
+	return nil
+}
+
+const krewIndex = "a pull request to https://github.com/kubernetes-sigs/krew-index, with " + krewFile + " as plugins/dupip.yaml"
+
+// onGitHub is the command that makes the release on GitHub. The tag must be there.
+func (r release) onGitHub() []string {
+	args := []string{"gh", "release", "create", "v" + r.version, "--verify-tag", "--title=v" + r.version, "--notes=See CHANGELOG.md."}
+	if strings.Contains(r.version, "-") {
+		args = append(args, "--prerelease") // else it would be the latest
+	}
+	for _, name := range r.everything() {
+		args = append(args, r.path(name))
+	}
+	return args
+}
+
+// verifyOwn verifies the release by the public key that belongs to a private one.
+func (r release) verifyOwn(ctx context.Context, key string) error {
 	path, err := cosign.Path()
 	if err != nil {
 		return err
 	}
-	for _, ref := range []string{p.image, p.chart} {
-		args := []string{path, "sign", "--key", key, "--tlog-upload=false", "--yes", "--recursive"}
-		if r.withoutTLS(to) {
-			args = append(args, "--allow-http-registry")
-		}
-		if _, err := output(ctx, "", append(args, ref)...); err != nil {
+	public, err := output(ctx, "", path, "public-key", "--key", key)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "dupip-publish-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "cosign.pub")
+	if err := os.WriteFile(file, public, 0o600); err != nil {
+		return err
+	}
+	if err := r.verify(ctx, file); err != nil {
+		return fmt.Errorf("%s is not as KEY=%s has signed it: %w", r.dir, key, err)
+	}
+	return nil
+}
+
+// signPushed signs what has been pushed. The signature says the version, so that a tag that leads to another one is noticed.
+func (r release) signPushed(ctx context.Context, key string, refs ...string) error {
+	path, err := cosign.Path()
+	if err != nil {
+		return err
+	}
+	for _, ref := range refs {
+		if _, err := output(ctx, "", path, "sign", "--key", key, "--tlog-upload=false", "--yes", "--recursive", "--annotations", "version="+r.version, ref); err != nil {
 			return err
 		}
 	}
-	image, digest, _ := strings.Cut(p.image, "@")
-	_, err = fmt.Fprintf(out, "image  %s\nchart  %s\n\nTo install it:\n  helm -n dupip install dupip oci://%s/charts/dupip --version %s \\\n    --set image.repository=%s --set image.digest=%s\n",
-		p.image, p.chart, to, r.version, image, digest)
-	return err
+	return nil
 }
 
-// ownRegistry is one in this process, until end is called.
-func ownRegistry() (host string, end func(), err error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func newRegistry() http.Handler { return registry.New(registry.Logger(log.New(io.Discard, "", 0))) }
+
+// serve serves a registry until end is called. This process and those that it starts trust its certificate.
+func serve(registry http.Handler) (host string, end func(), err error) {
+	dir, err := os.MkdirTemp("", "dupip-publish-")
 	if err != nil {
 		return "", nil, err
 	}
-	server := &http.Server{Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
-	go func() { _ = server.Serve(listener) }()
-	return listener.Addr().String(), func() { _ = server.Close() }, nil
-}
-
-// withoutTLS reports whether a registry has a private address, as those of tests: the image goes there without TLS.
-func (r release) withoutTLS(to string) bool {
-	tag, err := name.NewTag(to + "/dupip:" + r.version)
-	return err == nil && tag.Scheme() == "http"
+	server := httptest.NewUnstartedServer(registry)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // each hasty client would be a line
+	server.StartTLS()
+	end = func() { server.Close(); _ = os.RemoveAll(dir) }
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "ca.crt"), certificate, 0o600), os.Setenv("SSL_CERT_DIR", dir)); err != nil {
+		end()
+		return "", nil, err
+	}
+	return server.Listener.Addr().String(), end, nil
 }
 
 var pushedDigest = regexp.MustCompile(`(?m)^Digest: (sha256:[0-9a-f]{64})$`)
@@ -144,11 +188,8 @@ func (r release) push(ctx context.Context, to string) (p published, err error) {
 	if err != nil {
 		return p, err
 	}
-	args := []string{"push", r.path(r.chart()), "oci://" + to + "/charts"}
-	if r.withoutTLS(to) {
-		args = append(args, "--plain-http")
-	}
-	said, err := exec.CommandContext(ctx, path, args...).CombinedOutput() // with the user's credentials, which helm.Run does not read
+	// With the user's credentials, which helm.Run does not read.
+	said, err := exec.CommandContext(ctx, path, "push", r.path(r.chart()), "oci://"+to+"/charts").CombinedOutput()
 	if err != nil {
 		return p, fmt.Errorf("pushing the chart: %w\n%s", err, said)
 	}

@@ -51,7 +51,7 @@ func (r release) verify(ctx context.Context, key string) error {
 
 // verifySums compares the checksums with the files; there are no others.
 func (r release) verifySums() error {
-	known := append(r.files(), sumsFile, sumsFile+signature, provenanceFile, provenanceFile+signature)
+	known := r.everything()
 	entries, err := os.ReadDir(r.dir)
 	if err != nil {
 		return err
