@@ -3,7 +3,6 @@ package cluster_test
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,8 +16,8 @@ import (
 	"github.com/dupip/dupip/tests/release/releasetest"
 )
 
-// TestFirstHour: somebody has the files of a release, the page about releases, and nothing of the sources. Its commands are run as they are
-// written there: first those that take image and chart from a registry, into which both were published, then those for the files.
+// TestFirstHour: somebody has the page about releases, and nothing of the sources. Its commands are run as they are written there: those for who
+// has the files of a release, and those for who takes image and chart from a registry, into which both were published.
 func TestFirstHour(t *testing.T) {
 	testneeds.Release(t)
 	c := newTestCluster(t, "node1", "node2")
@@ -39,20 +38,43 @@ func TestFirstHour(t *testing.T) {
 			c.Error("it is not verified")
 		}
 	}
-	host := c.published(now, keys)
-	if out := c.fromRegistry("HOME="+home+"\n"+scripts(section(t, page, "## From the registry"))[0], host); !strings.Contains(out, "the drill has succeeded") {
-		c.Error("the drill does not say that it has succeeded")
-	}
-	if image := c.run("kubectl -n dupip get ds dupip -o jsonpath='{.spec.template.spec.containers[0].image}'"); !strings.HasPrefix(image, host+"/dupip/dupip@sha256:") {
-		c.Error("the image is " + image)
-	}
 	s := scripts(section(t, page, "## Install a release"))
 	if len(s) != 7 {
 		t.Fatalf("the page has %d scripts", len(s))
 	}
-	registry, node, install, plugin, upgrade, uninstall, clean := s[0], s[1], s[2], s[3], s[4], s[5], s[6]
+	toRegistry, node, install, plugin, upgrade, uninstall, clean := s[0], s[1], s[2], s[3], s[4], s[5], s[6]
+	host := c.Registry()
+	c.in(now, strings.ReplaceAll(toRegistry, "registry.example", host))
+	c.onNodes(now, node)
+	c.drilled(c.in(now, strings.Replace(install, "--set image.repository=registry.example/dupip ", "", 1)))
 	c.in(now, "HOME="+home+"\nPATH=~/.local/bin:$PATH\n"+plugin)
 	c.AddCommand("kubectl-dupip", filepath.Join(home, ".local/bin/kubectl-dupip"))
+	c.onNodes(later, strings.ReplaceAll(node, "0.2.0", "0.2.1"))
+	c.in(later, upgrade)
+	c.runsVersion("0.2.1")
+	c.removed(now, uninstall, clean)
+	c.onNodes(now, "crictl rmi localhost/dupip:0.2.0 localhost/dupip:0.2.1") // the nodes have nothing of what they are to pull
+
+	s = scripts(section(t, page, "## From the registry"))
+	if len(s) != 4 {
+		t.Fatalf("the page has %d scripts", len(s))
+	}
+	verify, install, upgrade, rollback := s[0], s[1], s[2], s[3]
+	c.published(now, "0.2.0", host, keys)
+	c.published(later, "0.2.1", host, keys)
+	if copied, published := c.digest(host+"/dupip:0.2.0"), c.digest(host+"/dupip/dupip:0.2.0"); copied != published {
+		c.Errorf("skopeo makes %q of the image, and make publish %q", copied, published)
+	}
+	c.unsigned(t, verify+install, host)
+	paste := func(script string) string {
+		return c.run("HOME=" + home + "\n" + strings.ReplaceAll(script, "ghcr.io", host))
+	}
+	c.drilled(paste(verify + install))
+	c.runsVersion("0.2.0")
+	image := c.run("kubectl -n dupip get ds dupip -o jsonpath='{.spec.template.spec.containers[0].image}'")
+	if want := host + "/dupip/dupip@" + c.digest(host+"/dupip/dupip:0.2.0"); image != want {
+		c.Errorf("the image is %s, want %s", image, want)
+	}
 
 	c.shop()
 	ip := c.duplicate("node1", "old", "new", pod("new", "node1"))
@@ -65,24 +87,16 @@ func TestFirstHour(t *testing.T) {
 	c.pluginSays("conflicts", ip.String())
 	c.in(now, "kubectl dupip capture "+ip.String()+" -o capture.tar.gz; tar -tzf capture.tar.gz")
 
-	c.onNodes(later, strings.ReplaceAll(node, "0.2.0", "0.2.1"))
-	c.in(later, strings.Replace(upgrade, "--wait", "--set image.repository=localhost/dupip --wait", 1)) // the nodes have it, and the registry has not
-	c.runsVersion("0.2.1", before)
-	c.run("helm -n dupip rollback dupip --wait")
-	c.runsVersion("0.2.0", before)
+	paste(strings.ReplaceAll(verify, "0.2.0", "0.2.1") + upgrade)
+	c.runsVersion("0.2.1")
+	c.same("node1", before)
+	paste(rollback)
+	c.runsVersion("0.2.0")
+	c.same("node1", before)
 
 	ask := cli(func(command string) (string, error) { return c.Shell("kubectl dupip " + command) })
 	c.end(ip, c.Ordered(ask, ip).Judgement.Steps, lab.Failed, "old")
 
-	c.removed(now, uninstall, clean)
-
-	// By the files, the version that the nodes have not got from the registry: kubelet asks the registry of an image's name again for one that
-	// it has pulled from another.
-	c.copied(now, registry)
-	install = strings.NewReplacer("--set image.repository=registry.example/dupip ", "", "0.2.0", "0.2.1").Replace(install)
-	if out := c.in(later, install); !strings.Contains(out, "the drill has succeeded") {
-		c.Error("the drill does not say that it has succeeded")
-	}
 	c.removed(now, uninstall, clean)
 	for name := range c.Machines {
 		if n := c.programs(name); n > 0 {
@@ -91,35 +105,47 @@ func TestFirstHour(t *testing.T) {
 	}
 }
 
-// published publishes a release into a registry of the cluster's own, and returns its address. Nothing is made on GitHub.
-func (c *testCluster) published(dir, keys string) string {
+// drilled: helm test has said that the drill has succeeded.
+func (c *testCluster) drilled(out string) {
 	c.Helper()
-	host, gh := c.Registry(), filepath.Join(c.Dir(), "gh")
-	c.Do(os.WriteFile(gh, []byte("#!/bin/sh\necho \"$@\" >\"$0.said\"\n"), 0o755))
-	c.AddCommand("gh", gh)
-	// Where the cluster is, Go has no module proxy but what was fetched before.
-	c.run(fmt.Sprintf("export GOSUMDB=off GOPROXY=file://$(go env GOMODCACHE)/cache/download\nCOSIGN_PASSWORD='%s' make publish VERSION=0.2.0 KEY=%s.key REGISTRY=%s/dupip RELEASE=%s", releasetest.Password, keys, host, dir))
-	if said, err := os.ReadFile(filepath.Join(c.Dir(), "bin/gh.said")); err != nil || !strings.HasPrefix(string(said), "release create v0.2.0 --verify-tag ") || !strings.Contains(string(said), "/SHA256SUMS.sig ") {
-		c.Errorf("the release is made by %q, %v", said, err)
+	if !strings.Contains(out, "the drill has succeeded") {
+		c.Error("the drill does not say that it has succeeded")
 	}
-	return host
 }
 
-// fromRegistry runs a script with the cluster's registry, which has no TLS, in place of the one that it names.
-func (c *testCluster) fromRegistry(script, host string) string {
+// published publishes a release into a registry. Nothing is made on GitHub.
+func (c *testCluster) published(dir, version, host, keys string) {
 	c.Helper()
-	return c.run(`cosign() { command cosign "$@" --allow-http-registry; }
-skopeo() { command skopeo "$@" --tls-verify=false; }
-helm() { case "$3" in install) command helm "$@" --plain-http;; *) command helm "$@";; esac; }
-` + strings.ReplaceAll(script, "ghcr.io/dupip", host+"/dupip"))
+	// Where the cluster is, Go has no module proxy but what was fetched before.
+	c.run(fmt.Sprintf(`export GOSUMDB=off GOPROXY=file://$(go env GOMODCACHE)/cache/download COSIGN_PASSWORD='%s'
+gh=$(mktemp -d)
+ln -s /bin/true $gh/gh
+PATH=$gh:$PATH make publish VERSION=%s KEY=%s.key REGISTRY=%s/dupip RELEASE=%s
+rm -r $gh`, releasetest.Password, version, keys, host, dir))
 }
 
-// runsVersion waits until all run a version, in which an open conflict is the same.
-func (c *testCluster) runsVersion(version string, before lab.Conflict) {
+// digest is what a tag in a registry leads to.
+func (c *testCluster) digest(ref string) string {
+	c.Helper()
+	return strings.TrimSpace(c.run("skopeo inspect --format '{{.Digest}}' docker://" + ref))
+}
+
+// unsigned: the scripts install nothing that another key has signed.
+func (c *testCluster) unsigned(t *testing.T, script, host string) {
+	c.Helper()
+	other := t.TempDir()
+	c.Do(os.Rename(releasetest.Keys(t)+".pub", filepath.Join(other, "cosign.pub")))
+	out, err := c.Shell("HOME=" + other + "\nkubectl() { :; }\n" + strings.ReplaceAll(script, "ghcr.io", host))
+	if c.Logf("%s%v", out, err); err == nil || !strings.Contains(err.Error(), "chart: parameter null or not set") {
+		c.Error("it installs what another key has signed")
+	}
+}
+
+// runsVersion waits until all run a version.
+func (c *testCluster) runsVersion(version string) {
 	c.Helper()
 	c.run("kubectl -n dupip rollout status ds/dupip --timeout=$PATIENCE; kubectl -n dupip rollout status sts/dupip-reporter --timeout=$PATIENCE")
 	c.members()
-	c.same("node1", before)
 	c.pluginSays("nodes -o json", fmt.Sprintf(`"version": %q`, version))
 }
 
@@ -157,20 +183,6 @@ func (c *testCluster) onNodes(dir, script string) {
 		out, err := m.Run(c.Context(), "sh", "-euc", "cd "+dir+"\n"+script)
 		c.Do(err)
 		c.Logf("%s# %s%s", name, script, out)
-	}
-}
-
-// copied runs the script that copies the image to a registry, with a folder instead of that.
-func (c *testCluster) copied(dir, script string) {
-	c.Helper()
-	before, registry, _ := strings.Cut(strings.TrimSpace(script), "docker://")
-	to := filepath.Join(c.Dir(), "registry")
-	c.Do(os.Mkdir(to, 0o755))
-	c.in(dir, before+"dir:"+to+" # "+registry)
-	files, err := fs.Glob(os.DirFS(to), "*")
-	c.Do(err)
-	if len(files) < 5 {
-		c.Error(fmt.Errorf("it has copied %q: images for two architectures, with layers and configurations, are more", files))
 	}
 }
 

@@ -38,7 +38,7 @@ func (c *Cluster) run(cmd *exec.Cmd) (string, error) {
 // is to wait for something.
 func (c *Cluster) environ() []string {
 	environ := append(os.Environ(), "KUBECONFIG="+c.pki.path("admin", "conf"), "PATH="+filepath.Join(c.dir, "bin")+":"+os.Getenv("PATH"),
-		"PATIENCE="+lab.Patience(time.Minute).String())
+		"PATIENCE="+lab.Patience(time.Minute).String(), "SSL_CERT_DIR="+c.trusted())
 	for _, name := range []string{"HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME", "KUBECACHEDIR"} {
 		environ = append(environ, name+"="+filepath.Join(c.dir, name))
 	}
