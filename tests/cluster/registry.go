@@ -24,7 +24,9 @@ func (c *Cluster) Registry() string {
 		return err
 	}))
 	quiet := log.New(io.Discard, "", 0)
-	server := &http.Server{Handler: registry.New(registry.Logger(quiet)), ErrorLog: quiet}
+	server := &http.Server{Handler: registry.New(registry.Logger(quiet)), ErrorLog: quiet, Protocols: new(http.Protocols)}
+	// It holds a lock while it reads a blob. By HTTP/2, those that wait for the lock can use up the window of their one connection.
+	server.Protocols.SetHTTP1(true)
 	go func() { _ = server.ServeTLS(listener, c.pki.path("registry", "crt"), c.pki.path("registry", "key")) }()
 	c.OnClose(server.Close)
 	ca := c.pki.path("ca", "crt")
