@@ -19,7 +19,7 @@ func TestWorkflow(t *testing.T) {
 		Jobs map[string]struct {
 			Strategy struct {
 				Matrix struct {
-					Include []struct{ Job, Parts string }
+					Include []struct{ Job, Parts, Image string }
 				}
 			}
 		}
@@ -35,6 +35,9 @@ func TestWorkflow(t *testing.T) {
 		}
 		for i, p := range chosen {
 			played[p.name] = true
+			if (p.name == "vm" || p.name == "generate") && job.Image != "debian:12" {
+				t.Errorf("job %s: %s takes packages of Debian 12, and the image is %q", job.Job, p.name, job.Image)
+			}
 			for _, before := range p.after {
 				// build only saves the others the time to compile.
 				if before != "build" && !slices.ContainsFunc(chosen[:i], func(o part) bool { return o.name == before }) {
