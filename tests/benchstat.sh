@@ -9,7 +9,7 @@ base=${1:-$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null || true)}
 shift $(($# > 0))
 [ $# -gt 0 ] || set -- ./bpf ./detector ./document ./agent/report ./agent/state ./agent/wire ./gossip/...
 dir=$(mktemp -d)
-trap 'git worktree remove --force "$dir/base"; rm -rf "$dir"' EXIT
+trap 'rm -rf "$dir"; git worktree prune' EXIT
 git worktree add --quiet --detach "$dir/base" "$base"
 for turn in 1 2 3 4 5 6; do
 	echo "turn $turn of 6" >&2
