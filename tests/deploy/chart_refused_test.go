@@ -2,8 +2,11 @@ package deploy_test
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/dupip/dupip/internal/testneeds"
 	"github.com/dupip/dupip/tests/helm"
@@ -61,6 +64,15 @@ func TestChartRefuses(t *testing.T) {
 		`{extraVolumes: [{secret: {secretName: x}}]}`:            {"/extraVolumes/0", "name"},
 		`{revisionHistoryLimit: -1}`:                             {"/revisionHistoryLimit"},
 		`{podMonitor: {scrapeTimeout: 10}}`:                      {"/podMonitor/scrapeTimeout", "want string"},
+		`{podMonitor: {interval: 10s, scrapeTimeout: 1m}}`:       {"podMonitor.scrapeTimeout: 1m is longer than podMonitor.interval, 10s"},
+		`{podMonitor: {scrapeTimeout: 31s}}`:                     {"podMonitor.scrapeTimeout: 31s is longer than podMonitor.interval, 30s"},
+		`{runbookURL: "https://wiki.example/{{x}}"}`:             {"/runbookURL"},
+		`{runbookURL: 'https://wiki.example/"'}`:                 {"/runbookURL"},
+		`{runbookURL: "https://wiki.example/#dupip"}`:            {"/runbookURL"},
+		`{extraVolumes: [{name: netns, emptyDir: {}}]}`:          {"extraVolumes: netns is the chart's"},
+		`{extraVolumeMounts: [{name: ca}]}`:                      {"/extraVolumeMounts/0", "mountPath"},
+		`{podLabels: {dupip.io/component: reporter}}`:            {"podLabels: dupip.io/component is the chart's"},
+		`{reporter: {podAnnotations: {dupip.io/config: x}}}`:     {"reporter.podAnnotations: dupip.io/config is the chart's"},
 		`{podMonitor: {relabelings: [{target_label: x}]}}`:       {"/podMonitor/relabelings/0", "target_label"},
 		`{podMonitor: {metricRelabelings: [{action: remove}]}}`:  {"/podMonitor/metricRelabelings/0/action"},
 		`{updateStrategy: {type: Recreate}}`:                     {"/updateStrategy/type", "RollingUpdate"},
@@ -86,6 +98,7 @@ func TestChartRefuses(t *testing.T) {
 		`{metrics: {address: "::1"}, podMonitor: {enabled: true}}`:                   {"podMonitor.enabled: Prometheus scrapes", "metrics.address ::1; set metrics.address to hostIP"},
 		`{commonLabels: {app.kubernetes.io/name: x}}`:                                {"commonLabels: app.kubernetes.io/name is the chart's: leave it out"},
 		`{commonLabels: {helm.sh/chart: x}}`:                                         {"commonLabels: helm.sh/chart is the chart's"},
+		`{commonLabels: {dupip.io/component: x}}`:                                    {"commonLabels: dupip.io/component is the chart's"},
 		`{commonLabels: {"my team": x}}`:                                             {"/commonLabels", "my team"},
 		`{commonLabels: {team: "a b"}}`:                                              {"/commonLabels/team", "a b"},
 		`{commonLabels: {cost: 7}}`:                                                  {"/commonLabels/cost", "want string"},
@@ -122,6 +135,49 @@ func TestChartRefuses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Each value can be missing: because it is null, or because --reuse-values brings those of a chart that did not have it. Then the chart renders
+// without it, or says which one it needs.
+func TestChartWithout(t *testing.T) {
+	var values map[string]any
+	if err := yaml.Unmarshal([]byte(readChartFile(t, chartDir+"/values.yaml")), &values); err != nil {
+		t.Fatal(err)
+	}
+	without(t, nil, values)
+}
+
+func without(t *testing.T, above []string, values map[string]any) {
+	for key, value := range values {
+		path := append(slices.Clone(above), key)
+		name := strings.Join(path, ".")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var set map[string]any
+			err := yaml.Unmarshal([]byte(`{reporter: {enabled: true, podDisruptionBudget: {enabled: true}}, podMonitor: {enabled: true}, prometheusRule: {enabled: true}, dashboard: {enabled: true}}`), &set)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := set
+			for _, k := range above {
+				if at[k] == nil {
+					at[k] = map[string]any{}
+				}
+				at = at[k].(map[string]any)
+			}
+			at[key] = nil
+			text, err := yaml.Marshal(set)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := renderChart(t, "dupip", "dupip", string(text)); err != nil && !strings.Contains(err.Error(), "missing property '"+key+"'") && name != "gossip.existingSecret" {
+				t.Error(err)
+			}
+		})
+		if below, _ := value.(map[string]any); below != nil {
+			without(t, path, below)
+		}
 	}
 }
 

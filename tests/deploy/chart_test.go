@@ -120,8 +120,10 @@ affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeS
 		wantSetting(t, o, "--gossip-port", "17951")
 		wantSetting(t, o, "--metrics-listen", ":19951")
 	}},
-	"no runtime": {values: `{runtime: {socket: ""}}`, want: func(t *testing.T, o *chartObjects) {
+	"no runtime": {values: `{runtime: {socket: "", cniConfDir: "", engineSocket: ""}}`, want: func(t *testing.T, o *chartObjects) {
 		wantSetting(t, o, "--cri-socket", "none")
+		wantSetting(t, o, "--cni-conf-dir", "off")
+		wantSetting(t, o, "--engine-socket", "none")
 	}},
 	"a runtime of a distribution": {values: `{runtime: {socket: /var/lib/mine/containerd.sock}}`, want: func(t *testing.T, o *chartObjects) {
 		wantSetting(t, o, "--cri-socket", "/var/lib/mine/containerd.sock")

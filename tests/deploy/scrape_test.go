@@ -1,7 +1,10 @@
 package deploy_test
 
 import (
+	"errors"
 	"maps"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -61,6 +64,12 @@ func TestRunbookScrapes(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(m[1]), &config); err != nil || len(config.Scraped) != 1 {
 		t.Fatalf("%+v: %v", config, err)
 	}
+	path := filepath.Join(t.TempDir(), "prometheus.yml")
+	known := strings.Replace(m[1], "kubernetes_sd_configs: [{role: pod}]", "static_configs: []", 1) // Debian's Prometheus is built without
+	if err := errors.Join(os.WriteFile(path, []byte(known), 0o644), os.WriteFile(filepath.Join(filepath.Dir(path), "alerts.yaml"), []byte(readChartFile(t, alertsPath)), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, "check", "config", path)
 	jobs := make(map[string]string) // by the name of an app
 	for _, monitor := range []*monitoringv1.PodMonitor{o.monitor, o.reporter.monitor} {
 		jobs[monitor.Spec.Selector.MatchLabels["app.kubernetes.io/name"]] = *monitor.Spec.PodMetricsEndpoints[0].RelabelConfigs[0].Replacement

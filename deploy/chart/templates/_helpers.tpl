@@ -47,6 +47,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end -}}
 
+{{/* Of the specification of agents and reporter. An older chart has no such value; 0 is one. */}}
+{{- define "dupip.history" -}}
+revisionHistoryLimit: {{ kindIs "invalid" .Values.revisionHistoryLimit | ternary 10 .Values.revisionHistoryLimit | int }}
+{{- end -}}
+
 {{/* Of the pod's specification. */}}
 {{- define "dupip.imagePullSecrets" -}}
 {{- with .Values.imagePullSecrets -}}
@@ -125,15 +130,32 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if eq (int .Values.gossip.port) (int .Values.metrics.port) -}}
 {{- fail (printf "gossip.port and metrics.port are both %d: give the agent two ports" (int .Values.metrics.port)) -}}
 {{- end -}}
-{{- $component := include "dupip.componentLabels" "agent" -}}
+{{- /* By the last one, "kubectl dupip" finds the reporter. */ -}}
+{{- $component := printf "%s\ndupip.io/component: agent" (include "dupip.componentLabels" "agent") -}}
 {{- range $key, $_ := printf "%s\n%s" (include "dupip.selectorLabels" .) $component | fromYaml -}}
-{{- if hasKey $.Values.podLabels $key -}}
+{{- if hasKey ($.Values.podLabels | default dict) $key -}}
 {{- fail (printf "podLabels: %s is the chart's: leave it out" $key) -}}
 {{- end -}}
 {{- end -}}
 {{- range $key, $_ := printf "%s\n%s" (include "dupip.ownLabels" .) $component | fromYaml -}}
 {{- if hasKey ($.Values.commonLabels | default dict) $key -}}
 {{- fail (printf "commonLabels: %s is the chart's: leave it out" $key) -}}
+{{- end -}}
+{{- end -}}
+{{- if hasKey (.Values.reporter.podAnnotations | default dict) "dupip.io/config" -}}
+{{- fail "reporter.podAnnotations: dupip.io/config is the chart's: leave it out" -}}
+{{- end -}}
+{{- range .Values.extraVolumes -}}
+{{- if has .name (list "netns" "state" "api" "config" "gossip") -}}
+{{- fail (printf "extraVolumes: %s is the chart's: give it another name" .name) -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.podMonitor -}}
+{{- if .scrapeTimeout -}}
+{{- $start := toDate "2006" "2000" -}}
+{{- if gt (dateModify .scrapeTimeout $start | unixEpoch | int) (dateModify .interval $start | unixEpoch | int) -}}
+{{- fail (printf "podMonitor.scrapeTimeout: %s is longer than podMonitor.interval, %s: Prometheus refuses that" .scrapeTimeout .interval) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- $own := dict
