@@ -1,7 +1,6 @@
 package report
 
 import (
-	"context"
 	"net/netip"
 	"strings"
 	"testing"
@@ -86,12 +85,24 @@ func TestAcknowledge(t *testing.T) {
 	}
 }
 
-// On this node, all agents are asked.
+// Said on one node, all agents are told, and it returns what they have.
 func TestAcknowledgeHere(t *testing.T) {
-	network := new(fakeCluster)
+	ip, there := netip.MustParseAddr("10.0.0.2"), newReport(t, new(fakeCluster))
+	there.confirm(t, "10.0.0.2", detector.Sighting{Holder: holding("n1", "10.0.0.2", 7).Holder, Evidence: detector.Announced},
+		detector.Sighting{Holder: holding("n2", "10.0.0.2", 77).Holder, Evidence: detector.Announced})
+	network := &fakeCluster{members: []cluster.Member{member("n2", cluster.Alive)}, query: func(cluster.Query) ([]document.Answer, []cluster.Member, error) {
+		return []document.Answer{{Node: "n2", BootID: "b", Conflicts: []document.Conflict{document.NewConflict(there.Detector.Conflicts(false)[0])}}}, nil, nil
+	}}
 	r := newReport(t, network)
-	doc, err := r.Acknowledge(context.Background(), document.Query{IP: netip.MustParseAddr("10.0.0.2"), Ack: cluster.Ack{By: "alice", Seconds: 60}})
-	if err != nil || len(doc.Conflicts) != 0 {
-		t.Errorf("%+v, %v", doc, err)
+	ack := cluster.Ack{By: "alice", Seconds: 60}
+	doc, err := r.Acknowledge(t.Context(), document.Query{IP: ip, Network: "default", Ack: ack})
+	if must(t, err); len(doc.Conflicts) != 1 || doc.Coverage.Asked != 2 {
+		t.Errorf("%+v", doc)
+	}
+	if len(network.queries) != 1 {
+		t.Fatalf("the queries are %+v", network.queries)
+	}
+	if q := network.queries[0]; q.Kind != cluster.QueryAck || q.IP != ip || q.Only.Network != "default" || q.Ack != ack {
+		t.Errorf("the query is %+v", q)
 	}
 }

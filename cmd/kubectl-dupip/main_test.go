@@ -344,7 +344,7 @@ func TestArguments(t *testing.T) {
 	if _, err := k.dupip("explain"); err == nil || err.Error() != "explain needs one IP address, or the name of one pod: kubectl dupip explain 10.0.0.1" {
 		t.Error(err)
 	}
-	for _, args := range []string{"", "conflicts", "bindings", "nodes", "explain", "capture", "status", "audit", "ui", "version", "doctor", "sysdump"} {
+	for _, args := range []string{"", "conflicts", "bindings", "nodes", "explain", "capture", "status", "audit", "ui", "version", "doctor", "sysdump", "ack"} {
 		out, err := k.dupip(append(strings.Fields(args), "--help")...)
 		_, examples, _ := strings.Cut(out, "Examples:\n")
 		examples, _, _ = strings.Cut(examples, "\n\n")
