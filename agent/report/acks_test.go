@@ -96,7 +96,7 @@ func TestAcknowledgeHere(t *testing.T) {
 	r := newReport(t, network)
 	ack := cluster.Ack{By: "alice", Seconds: 60}
 	doc, err := r.Acknowledge(t.Context(), document.Query{IP: ip, Network: "default", Ack: ack})
-	if must(t, err); len(doc.Conflicts) != 1 || doc.Coverage.Asked != 2 {
+	if must(t, err); len(doc.Conflicts) != 1 || doc.Asked != 2 {
 		t.Errorf("%+v", doc)
 	}
 	if len(network.queries) != 1 {

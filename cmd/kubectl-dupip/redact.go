@@ -51,9 +51,14 @@ func (n *names) replace(text string) string {
 	})
 }
 
-// find adds the names in a document of dupip, or in a list of kubectl.
+// find adds the names in a document of dupip, or in a list of kubectl, and in documents that are texts in these: a ConfigMap has some.
 func (n *names) find(v any) {
 	switch v := v.(type) {
+	case string:
+		var document map[string]any
+		if strings.HasPrefix(v, "{") && json.Unmarshal([]byte(v), &document) == nil {
+			n.find(document)
+		}
 	case []any:
 		for _, e := range v {
 			n.find(e)

@@ -111,10 +111,14 @@ func TestRedact(t *testing.T) {
 	d := &dump{files: []dumped{
 		{"a.json", []byte(`{"holders": [{"namespace": "shop", "name": "web", "node": "n1"}, {"namespace": "default", "name": "dupip", "node": "n1.example"}], "acknowledged": {"by": "Alice Doe", "seconds": 60}}`)},
 		{"b.txt", []byte(`shop/web-0 of web: webinar, n1.example. (n1) default/dupip "shop" Alice by=bob`)},
+		{"c.json", []byte(`{"data": {"10.0.0.1": "{\"by\": \"carol\", \"seconds\": 60}"}}`)},
 	}, missing: []dumped{{"status/n1.json", []byte("n1 is away")}}}
 	d.redact("net")
 	if got, want := string(d.files[1].data), `namespace-1/web-0 of pod-1: webinar, node-2. (node-1) default/dupip "namespace-1" person-1 by=person-3`; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+	if got := string(d.files[2].data); strings.Contains(got, "carol") || !strings.Contains(got, "person-4") {
+		t.Error(got)
 	}
 	if got := d.lacks(); got != "Missing: status/node-1.json (node-1 is away)." {
 		t.Error(got)
