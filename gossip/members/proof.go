@@ -89,9 +89,9 @@ func (m *Members) later(p *proof, wait time.Duration) {
 // prove challenges a member and notifies the handler of what is new. What others say of its end counts if it does not answer.
 func (m *Members) prove(p *proof) {
 	m.mu.Lock()
-	at := p.at
+	id, at := p.ID, p.at // memberlist may say it again meanwhile
 	m.mu.Unlock()
-	leaving, err := m.transport.Challenge(p.ID, at)
+	leaving, err := m.transport.Challenge(id, at)
 	<-m.challenges
 	if errors.Is(err, context.Canceled) {
 		return // this agent has ended
